@@ -51,15 +51,14 @@ class words_in_trees : public ::testing::Test {
       bool by_kernels, const file_tree& tree, const wanted& what, std::uint32_t piece_nbytes = 128 << 10,
       const progress_function& progress = [](std::uint64_t, std::uint64_t) {}) const {
     find_options options;
-    options.progress = progress;
     options.piece_nbytes = piece_nbytes;
     options.scratch = scratch_;
     options.nthreads = 2;
-    if (!by_kernels) return find_cpu(tree, what, options);
+    if (!by_kernels) return make_finder_cpu(tree, options)->find(what, progress);
 #if GPUFS_ON_CUDA
-    return find_cuda(tree, what, options);
+    return make_finder_cuda(tree, options)->find(what, progress);
 #else
-    return find_simt(tree, what, options);
+    return make_finder_simt(tree, options)->find(what, progress);
 #endif
   }
   static counts counts_of(const file_tree& tree, const dictionary& words, const found& all) {

@@ -92,17 +92,29 @@ void put_in_order(found& of);
 using progress_function = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 struct find_options {
-  unsigned nthreads = 0;  // cpu: 0: a processor each
+  unsigned nthreads = 0;  // 0: a processor each. Of kernels: those that open and read for them, at most 16
   std::uint32_t piece_nbytes = 128 << 10;
   int device = 0;
   std::uint64_t cache_nbytes = 0;  // of kernels; 0: gpufs decides
-  std::string scratch;             // a folder for records, of kernels
-  progress_function progress = [](std::uint64_t, std::uint64_t) {};
+  std::string scratch{};           // a folder for records, of kernels
 };
-// By host threads; by kernels on the CPU machine, and on a GPU. Throw gpufs::error; files that fail are in found::errors.
-found find_cpu(const file_tree& tree, const wanted& what, const find_options& options);
-found find_simt(const file_tree& tree, const wanted& what, const find_options& options);
-found find_cuda(const file_tree& tree, const wanted& what, const find_options& options);
+
+// Searches the files of a tree, which stays while it lives. One thread calls.
+class finder {
+ public:
+  virtual ~finder() = default;
+  finder(const finder&) = delete;
+  finder& operator=(const finder&) = delete;
+  // Waits. Files that fail are in found::errors. Throws gpufs::error: records could not be written.
+  virtual found find(const wanted& what, const progress_function& progress) = 0;
+
+ protected:
+  finder() = default;
+};
+// By host threads; by kernels on the CPU machine, and on a GPU, with all that is there before the first search. Throw gpufs::error.
+std::unique_ptr<finder> make_finder_cpu(const file_tree& tree, const find_options& options);
+std::unique_ptr<finder> make_finder_simt(const file_tree& tree, const find_options& options);
+std::unique_ptr<finder> make_finder_cuda(const file_tree& tree, const find_options& options);
 
 // Of each word, the files that have it, in order: rows begins[w] to begins[w + 1].
 struct word_rows {

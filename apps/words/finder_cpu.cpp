@@ -20,6 +20,7 @@ namespace gpufs::apps::words {
 namespace {
 
 constexpr std::uint32_t chunk_nbytes = 64 << 10, before_nbytes = 16, slack = 64;
+constexpr std::uint32_t words_at_once = 64;  // slots that are on their way from memory together
 
 // What a thread has found, and what it works with.
 class searcher {
@@ -114,15 +115,30 @@ class searcher {
     const dictionary_view in = dictionary_;
     const std::uint32_t* const marks = marks_.data();
     std::uint32_t before = is_in_word(in.letters, text, -1) ? 1 : 0;
+    text_word words[words_at_once + 32];
+    std::uint32_t nwords = 0;
     for (std::uint32_t i = 0; 32 * i < n; ++i) {
       std::uint32_t begins = begins_of_words(marks[i], before);
       before = marks[i] >> 31;
       if (n - 32 * i < 32) begins &= (1u << (n - 32 * i)) - 1;
       for (; begins != 0; begins &= begins - 1) {
         const std::uint32_t at = 32 * i + simt::trailing_zeros(begins);
-        const std::uint32_t word = find_word<Folds>(in, text, at, run_length(marks, at, in.reach));
-        if (word != no_word && counts_[word]++ == 0) touched_.push_back(word);
+        const std::uint32_t nbytes = run_length(marks, at, in.reach);
+        if (nbytes > in.reach) continue;
+        words[nwords] = word_at<Folds>(in, text, at, nbytes);
+        __builtin_prefetch(in.slots + words[nwords++].slot);
       }
+      if (nwords < words_at_once) continue;
+      count<Folds>(text, words, nwords);
+      nwords = 0;
+    }
+    count<Folds>(text, words, nwords);
+  }
+  template <bool Folds>
+  void count(const std::uint8_t* text, const text_word* words, std::uint32_t nwords) {
+    for (std::uint32_t i = 0; i < nwords; ++i) {
+      const std::uint32_t word = find_word<Folds>(dictionary_, text, words[i]);
+      if (word != no_word && counts_[word]++ == 0) touched_.push_back(word);
     }
   }
   void look_for_string(const std::uint8_t* text, std::uint32_t n, std::uint32_t there, std::uint32_t place) {
@@ -147,54 +163,73 @@ class searcher {
   std::vector<segment> segments_;
 };
 
+class cpu_finder final : public finder {
+ public:
+  cpu_finder(const file_tree& tree, const find_options& options)
+      : tree_(tree),
+        pieces_(pieces_of(tree, options.piece_nbytes)),
+        nthreads_(static_cast<unsigned>(std::clamp<std::size_t>(pieces_.size(), 1, thread_count(options.nthreads)))) {
+    if (pieces_.empty()) return;
+    root_ = ::open(tree.root().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root_ < 0) throw gpufs::error(tree.root() + ": " + std::strerror(errno), errno);
+  }
+  ~cpu_finder() override {
+    if (root_ >= 0) ::close(root_);
+  }
+
+  found find(const wanted& what, const progress_function& progress) override {
+    auto searchers = std::make_shared<std::deque<searcher>>();
+    for (unsigned i = 0; i < nthreads_; ++i) searchers->emplace_back(what);
+    std::vector<std::atomic<int>> errors(tree_.files().size());
+    std::atomic<std::size_t> next{0};
+    std::atomic<std::uint64_t> ndone{0};
+    const std::thread::id caller = std::this_thread::get_id();
+    progress(0, tree_.nbytes());
+    parallel_for(nthreads_, nthreads_, [&](std::size_t me) {
+      try {
+        for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces_.size();) {
+          const piece& at = pieces_[i];
+          std::uint64_t nbytes = 0;
+          const int error = search((*searchers)[me], at, nbytes);
+          if (error != 0) errors[at.file].store(error, std::memory_order_relaxed);
+          const std::uint64_t done = ndone.fetch_add(nbytes, std::memory_order_relaxed) + nbytes;
+          if (std::this_thread::get_id() == caller) progress(std::min(done, tree_.nbytes()), tree_.nbytes());
+        }
+      } catch (...) {
+        next.store(pieces_.size(), std::memory_order_relaxed);
+        throw;
+      }
+    });
+    found all;
+    for (searcher& each : *searchers) all.segments.insert(all.segments.end(), each.segments().begin(), each.segments().end());
+    for (const std::atomic<int>& error : errors) all.errors.push_back(error.load(std::memory_order_relaxed));
+    all.nbytes = ndone;
+    all.memory = searchers;
+    put_in_order(all);
+    progress(tree_.nbytes(), tree_.nbytes());
+    return all;
+  }
+
+ private:
+  // 0 or an errno.
+  int search(searcher& by, const piece& at, std::uint64_t& nbytes) const {
+    const int fd = ::openat(root_, tree_.below_root(at.file).c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    const int error = by.search(fd, at, nbytes);
+    ::close(fd);
+    return error;
+  }
+
+  const file_tree& tree_;
+  std::vector<piece> pieces_;
+  unsigned nthreads_;
+  int root_ = -1;
+};
+
 }  // namespace
 
-found find_cpu(const file_tree& tree, const wanted& what, const find_options& options) {
-  const std::vector<piece> pieces = pieces_of(tree, options.piece_nbytes);
-  const int root = pieces.empty() ? -1 : ::open(tree.root().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (!pieces.empty() && root < 0) throw gpufs::error(tree.root() + ": " + std::strerror(errno), errno);
-  const unsigned nthreads = static_cast<unsigned>(std::clamp<std::size_t>(pieces.size(), 1, thread_count(options.nthreads)));
-  auto searchers = std::make_shared<std::deque<searcher>>();
-  for (unsigned i = 0; i < nthreads; ++i) searchers->emplace_back(what);
-  std::vector<std::atomic<int>> errors(tree.files().size());
-  std::atomic<std::size_t> next{0};
-  std::atomic<std::uint64_t> ndone{0};
-  const std::thread::id caller = std::this_thread::get_id();
-  const auto work = [&](std::size_t me) {
-    try {
-      for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < pieces.size();) {
-        const piece& at = pieces[i];
-        std::uint64_t nbytes = 0;
-        const int fd = ::openat(root, tree.below_root(at.file).c_str(), O_RDONLY | O_CLOEXEC);
-        const int error = fd < 0 ? errno : (*searchers)[me].search(fd, at, nbytes);
-        if (fd >= 0) ::close(fd);
-        if (error != 0) errors[at.file].store(error, std::memory_order_relaxed);
-        const std::uint64_t done = ndone.fetch_add(nbytes, std::memory_order_relaxed) + nbytes;
-        if (std::this_thread::get_id() == caller) options.progress(std::min(done, tree.nbytes()), tree.nbytes());
-      }
-    } catch (...) {
-      next.store(pieces.size(), std::memory_order_relaxed);
-      throw;
-    }
-  };
-  try {
-    options.progress(0, tree.nbytes());
-    parallel_for(nthreads, nthreads, work);
-    options.progress(tree.nbytes(), tree.nbytes());
-  } catch (...) {
-    ::close(root);
-    throw;
-  }
-  if (root >= 0) ::close(root);
-  found all;
-  for (searcher& each : *searchers) {
-    all.segments.insert(all.segments.end(), each.segments().begin(), each.segments().end());
-  }
-  for (const std::atomic<int>& error : errors) all.errors.push_back(error.load(std::memory_order_relaxed));
-  all.nbytes = ndone;
-  all.memory = searchers;
-  put_in_order(all);
-  return all;
+std::unique_ptr<finder> make_finder_cpu(const file_tree& tree, const find_options& options) {
+  return std::make_unique<cpu_finder>(tree, options);
 }
 
 }  // namespace gpufs::apps::words

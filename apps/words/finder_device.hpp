@@ -169,7 +169,8 @@ struct find_kernel {
         if (begins != 0) {
           const std::uint32_t at = 32 * i + simt::trailing_zeros(begins);
           begins &= begins - 1;
-          word = find_word<Folds>(words, mine.text(), at, run_length(mine.marks, at, words.reach));
+          const std::uint32_t nbytes = run_length(mine.marks, at, words.reach);
+          if (nbytes <= words.reach) word = find_word<Folds>(words, mine.text(), word_at<Folds>(words, mine.text(), at, nbytes));
         }
         while (warp.any(word != no_word && !count(mine, word))) {
           flush(warp, mine, number);  // there is room then
@@ -373,81 +374,58 @@ inline mount_options options_to_write(const find_options& options) {
   return all;
 }
 
-// Runs the kernel; tells and hears meanwhile.
-inline void run_and_watch(const find_kernel& kernel, unsigned nblocks, const simt::device_array<search_state>& state,
-                          const file_tree& tree, const find_options& options, simt::platform& device) {
-  simt::launch_config config{.grid = nblocks, .block = nthreads};
-  config.schedule.timeout_ns = 0;  // what waits inside has its own deadline
-  options.progress(0, tree.nbytes());
-  // A thread waits for the kernel, so that this one can look.
-  std::promise<void> ended;
-  std::future<void> end = ended.get_future();
-  const std::jthread waiter([&] {
-    try {
-      const simt::on_device here(device);
-      simt::launch<nthreads, least_blocks>(config, kernel);
-      ended.set_value();
-    } catch (...) {
-      ended.set_exception(std::current_exception());
-    }
-  });
-  std::exception_ptr stopped;
-  for (auto wait = std::chrono::milliseconds(20); end.wait_for(wait) != std::future_status::ready;) {
-    if (stopped) continue;
-    try {
-      options.progress(std::min(state.read_one().ndone, tree.nbytes()), tree.nbytes());
-    } catch (...) {
-      stopped = std::current_exception();
-      const std::uint32_t stop = 1;
-      device.copy_to_device(&state.get()->stop, &stop, sizeof stop);
-    }
-  }
-  end.get();
-  if (stopped) std::rethrow_exception(stopped);
-  options.progress(tree.nbytes(), tree.nbytes());
-}
-
-inline found find_on_device(const file_tree& tree, const wanted& what, const find_options& options) {
-  const std::vector<piece> pieces = pieces_of(tree, options.piece_nbytes);
-  found all;
-  all.errors.resize(tree.files().size());
-  if (pieces.empty()) return all;
-  if (pieces.size() >= UINT32_MAX / 2)
-    throw gpufs::error("there are " + std::to_string(pieces.size()) + " pieces of files: search a part of them at a time", EFBIG);
-  const scratch_folder scratch(options.scratch);
-  auto memory = std::make_shared<std::vector<std::unique_ptr<mapped_records>>>();
-  std::vector<std::int32_t> errors;
-  {
-    const mount fs(tree.root(), options_to_read(options));
-    const mount records(scratch.path(), options_to_write(options));
-    simt::platform& device = fs.device();
-    const simt::on_device here(device);
+class device_finder final : public finder {
+ public:
+  device_finder(const file_tree& tree, const find_options& options)
+      : tree_(tree),
+        pieces_(checked(pieces_of(tree, options.piece_nbytes))),
+        scratch_(options.scratch),
+        fs_(tree.root().empty() ? "/" : tree.root(), options_to_read(options)),
+        records_(scratch_.path(), options_to_write(options)),
+        device_(fs_.device()),
+        paths_(tree, pieces_, device_),
+        pieces_there_(std::span<const piece>(pieces_), device_),
+        numbers_(pieces_.size(), device_) {
+    const simt::on_device here(device_);
     simt::load<find_kernel, nthreads, least_blocks>();
-    const device_wanted wanted_there(what, device);
-    const device_paths paths(tree, pieces, device);
-    const simt::device_array<piece> pieces_there{std::span<const piece>(pieces), device};
-    const simt::device_array<file_number> numbers(pieces.size(), device);
-    const simt::device_array<std::int32_t> errors_there(tree.files().size(), device);
-    const simt::device_array<search_state> state(1, device);
+  }
+
+  found find(const wanted& what, const progress_function& progress) override {
+    const simt::on_device here(device_);
+    found all;
+    all.errors.resize(tree_.files().size());
+    progress(0, tree_.nbytes());
+    if (!pieces_.empty()) search(what, progress, all);
+    put_in_order(all);
+    progress(tree_.nbytes(), tree_.nbytes());
+    return all;
+  }
+
+ private:
+  static std::vector<piece> checked(std::vector<piece> pieces) {
+    if (pieces.size() < UINT32_MAX / 2) return pieces;
+    throw gpufs::error("there are " + std::to_string(pieces.size()) + " pieces of files: search a part of them at a time", EFBIG);
+  }
+
+  void search(const wanted& what, const progress_function& progress, found& all) {
+    const device_wanted wanted_there(what, device_);
+    const simt::device_array<std::int32_t> errors(tree_.files().size(), device_);
+    const simt::device_array<search_state> state(1, device_);
     std::vector<host_file> outputs;
     for (unsigned i = 0; i < noutputs; ++i)
-      outputs.emplace_back(records, scratch_folder::name(i), O_RDWR | O_CREAT | O_TRUNC | O_GWRONCE);
-    const find_kernel kernel{fs.ref(),
-                             paths.get(),
-                             pieces_there.get(),
-                             static_cast<std::uint32_t>(pieces.size()),
-                             numbers.get(),
-                             errors_there.get(),
+      outputs.emplace_back(records_, scratch_folder::name(i), O_WRONLY | O_CREAT | O_TRUNC | O_GWRONCE);
+    const find_kernel kernel{fs_.ref(),
+                             paths_.get(),
+                             pieces_there_.get(),
+                             static_cast<std::uint32_t>(pieces_.size()),
+                             numbers_.get(),
+                             errors.get(),
                              state.get(),
                              {outputs[0].ref(), outputs[1].ref(), outputs[2].ref(), outputs[3].ref()},
                              wanted_there.words(),
                              wanted_there.string(),
                              wanted_there.ahead()};
-    const auto nbatches = static_cast<unsigned>((pieces.size() + pieces_at_once - 1) / pieces_at_once);
-    const unsigned room = simt::max_cooperative_grid<nthreads, least_blocks>({.grid = 1, .block = nthreads}, kernel);
-    const unsigned most_blocks = GPUFS_ON_CUDA ? room : std::min(2u, room);
-    run_and_watch(kernel, std::clamp((nbatches + nwarps_a_block - 1) / nwarps_a_block, 1u, most_blocks), state, tree, options,
-                  device);
+    run_and_watch(kernel, state, progress);
     const search_state at_end = state.read_one();
     all.nbytes = at_end.ndone;
     int write_error = static_cast<int>(-at_end.write_error);
@@ -459,29 +437,75 @@ inline found find_on_device(const file_tree& tree, const wanted& what, const fin
       }
     }
     if (write_error != 0) {
-      throw gpufs::error(options.scratch + ": records of what was found cannot be written: " + std::strerror(write_error) +
-                             ": choose another folder by --scratch",
+      throw gpufs::error(scratch_.path() + ": what was found cannot be written: " + std::strerror(write_error) +
+                             ": name a folder with more room by --scratch",
                          write_error);
     }
-    errors = errors_there.read();
+    std::ranges::transform(errors.read(), all.errors.begin(), [](std::int32_t error) { return -error; });
+    read_records(all);
   }
-  std::ranges::transform(errors, all.errors.begin(), [](std::int32_t error) { return -error; });
-  for (unsigned i = 0; i < noutputs; ++i) {
-    memory->push_back(std::make_unique<mapped_records>(scratch.path() + "/" + scratch_folder::name(i)));
-    std::span<const record> left = memory->back()->records();
-    while (!left.empty()) {
-      segment_head head{};
-      std::memcpy(&head, left.data(), sizeof head);
-      if (head.piece >= pieces.size() || head.nrecords >= left.size())
-        throw gpufs::error(scratch.path() + ": the records of what was found are damaged", EIO);
-      all.segments.push_back({pieces[head.piece].begin, pieces[head.piece].file, head.nrecords, left.data() + 1});
-      left = left.subspan(head.nrecords + 1);
+
+  // Launches the kernel; tells and hears meanwhile.
+  void run_and_watch(const find_kernel& kernel, const simt::device_array<search_state>& state, const progress_function& progress) {
+    const auto nbatches = static_cast<unsigned>((pieces_.size() + pieces_at_once - 1) / pieces_at_once);
+    const unsigned room = simt::max_cooperative_grid<nthreads, least_blocks>({.grid = 1, .block = nthreads}, kernel);
+    const unsigned most_blocks = GPUFS_ON_CUDA ? room : std::min(2u, room);
+    simt::launch_config config{.grid = std::clamp((nbatches + nwarps_a_block - 1) / nwarps_a_block, 1u, most_blocks),
+                               .block = nthreads};
+    config.schedule.timeout_ns = 0;  // what waits inside has its own deadline
+    // A thread waits for the kernel, so that this one can look.
+    std::promise<void> ended;
+    std::future<void> end = ended.get_future();
+    const std::jthread waiter([&] {
+      try {
+        const simt::on_device here(device_);
+        simt::launch<nthreads, least_blocks>(config, kernel);
+        ended.set_value();
+      } catch (...) {
+        ended.set_exception(std::current_exception());
+      }
+    });
+    std::exception_ptr stopped;
+    while (end.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+      if (stopped) continue;
+      try {
+        progress(std::min(state.read_one().ndone, tree_.nbytes()), tree_.nbytes());
+      } catch (...) {
+        stopped = std::current_exception();
+        const std::uint32_t stop = 1;
+        device_.copy_to_device(&state.get()->stop, &stop, sizeof stop);
+      }
     }
+    end.get();
+    if (stopped) std::rethrow_exception(stopped);
   }
-  all.memory = memory;
-  put_in_order(all);
-  return all;
-}
+
+  void read_records(found& all) const {
+    auto memory = std::make_shared<std::vector<std::unique_ptr<mapped_records>>>();
+    for (unsigned i = 0; i < noutputs; ++i) {
+      memory->push_back(std::make_unique<mapped_records>(scratch_.path() + "/" + scratch_folder::name(i)));
+      for (std::span<const record> left = memory->back()->records(); !left.empty();) {
+        segment_head head{};
+        std::memcpy(&head, left.data(), sizeof head);
+        if (head.piece >= pieces_.size() || head.nrecords >= left.size())
+          throw gpufs::error(scratch_.path() + ": what was found is damaged there: no other program may write to it", EIO);
+        const piece& of = pieces_[head.piece];
+        all.segments.push_back({of.begin, of.file, head.nrecords, left.data() + 1});
+        left = left.subspan(head.nrecords + 1);
+      }
+    }
+    all.memory = memory;
+  }
+
+  const file_tree& tree_;
+  std::vector<piece> pieces_;
+  scratch_folder scratch_;
+  mount fs_, records_;
+  simt::platform& device_;
+  device_paths paths_;
+  simt::device_array<piece> pieces_there_;
+  simt::device_array<file_number> numbers_;  // of each piece's file, while it is open
+};
 
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::apps::words

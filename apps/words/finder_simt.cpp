@@ -3,8 +3,8 @@
 
 namespace gpufs::apps::words {
 
-found find_simt(const file_tree& tree, const wanted& what, const find_options& options) {
-  return find_on_device(tree, what, options);
+std::unique_ptr<finder> make_finder_simt(const file_tree& tree, const find_options& options) {
+  return std::make_unique<device_finder>(tree, options);
 }
 
 }  // namespace gpufs::apps::words

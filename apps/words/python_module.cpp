@@ -31,23 +31,21 @@ namespace {
 
 nb::bytes to_bytes(std::string_view text) { return nb::bytes(text.data(), text.size()); }
 
-found find(const std::string& engine, const file_tree& tree, const wanted& what, const find_options& options) {
+std::unique_ptr<finder> make_finder(const std::string& engine, const file_tree& tree, const find_options& options) {
   if (const std::string why = why_not(engine); !why.empty()) throw gpufs::error("engine " + engine + ": " + why);
-  if (engine == "cpu") return find_cpu(tree, what, options);
+  if (engine == "cpu") return make_finder_cpu(tree, options);
 #if GPUFS_WITH_CUDA
-  if (engine == "gpu") return find_cuda(tree, what, options);
+  if (engine == "gpu") return make_finder_cuda(tree, options);
 #endif
-  return find_simt(tree, what, options);
+  return make_finder_simt(tree, options);
 }
 
-find_options options_of(unsigned nthreads, std::uint32_t piece_nbytes, int device, const nb::object& scratch,
-                        const nb::object& progress) {
+find_options options_of(unsigned nthreads, std::uint32_t piece_nbytes, int device, const nb::object& scratch) {
   find_options options;
   options.nthreads = nthreads;
   if (piece_nbytes != 0) options.piece_nbytes = piece_nbytes;
   options.device = device;
   options.scratch = to_path(scratch);
-  options.progress = to_progress(progress);
   return options;
 }
 
@@ -62,21 +60,27 @@ std::vector<std::tuple<std::uint32_t, int>> errors_of(const found& all) {
 // What a search for a dictionary's words has found, in order.
 class counted_words {
  public:
-  counted_words(const std::string& engine, const file_tree& tree, const dictionary& words, const find_options& options)
+  counted_words(const std::string& engine, const file_tree& tree, const dictionary& words, const find_options& options,
+                const progress_function& progress)
       : tree_(tree), words_(words), nthreads_(options.nthreads) {
     const unlocked others;
-    const auto begin = std::chrono::steady_clock::now();
-    const found all = find(engine, tree, {&words, nullptr}, options);
-    const auto middle = std::chrono::steady_clock::now();
+    auto last = std::chrono::steady_clock::now();
+    const auto lap = [&] {
+      const auto before = std::exchange(last, std::chrono::steady_clock::now());
+      return std::chrono::duration<double>(last - before).count();
+    };
+    const std::unique_ptr<finder> by = make_finder(engine, tree, options);
+    start_seconds_ = lap();
+    const found all = by->find({&words, nullptr}, progress);
+    find_seconds_ = lap();
     rows_ = rows_of(all, words.nwords(), options.nthreads);
-    find_seconds_ = std::chrono::duration<double>(middle - begin).count();
-    order_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - middle).count();
+    order_seconds_ = lap();
     errors_ = errors_of(all);
     nbytes_ = all.nbytes;
   }
   const std::vector<std::tuple<std::uint32_t, int>>& errors() const { return errors_; }
   std::uint64_t nbytes() const { return nbytes_; }
-  std::tuple<double, double> seconds() const { return {find_seconds_, order_seconds_}; }
+  std::tuple<double, double, double> seconds() const { return {start_seconds_, find_seconds_, order_seconds_}; }
   std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> totals() const {
     std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> all;
     for (std::uint32_t word = 0; word < words_.nwords(); ++word) {
@@ -149,14 +153,15 @@ class counted_words {
   word_rows rows_;
   std::vector<std::tuple<std::uint32_t, int>> errors_;
   std::uint64_t nbytes_ = 0;
-  double find_seconds_ = 0, order_seconds_ = 0;
+  double start_seconds_ = 0, find_seconds_ = 0, order_seconds_ = 0;
 };
 
 // The lines that have a string.
 class lines_with {
  public:
-  lines_with(const std::string& engine, const file_tree& tree, const wanted_string& text, const find_options& options)
-      : found_(find_unlocked(engine, tree, text, options)), reader_(tree, found_, text, options.nthreads) {}
+  lines_with(const std::string& engine, const file_tree& tree, const wanted_string& text, const find_options& options,
+             const progress_function& progress)
+      : found_(find_unlocked(engine, tree, text, options, progress)), reader_(tree, found_, text, options.nthreads) {}
   std::vector<std::tuple<std::uint32_t, int>> errors() const { return errors_of(found_); }
   std::uint64_t nbytes() const { return found_.nbytes; }
   nb::list next() {
@@ -176,9 +181,9 @@ class lines_with {
 
  private:
   static found find_unlocked(const std::string& engine, const file_tree& tree, const wanted_string& text,
-                             const find_options& options) {
+                             const find_options& options, const progress_function& progress) {
     const unlocked others;
-    return find(engine, tree, {nullptr, &text}, options);
+    return make_finder(engine, tree, options)->find({nullptr, &text}, progress);
   }
   found found_;
   line_reader reader_;
@@ -243,13 +248,14 @@ NB_MODULE(_words, m) {
           "__init__",
           [](counted_words* self, const std::string& engine, const file_tree& tree, const dictionary& words, unsigned nthreads,
              std::uint32_t piece_nbytes, int device, const nb::object& scratch, const nb::object& progress) {
-            new (self) counted_words(engine, tree, words, options_of(nthreads, piece_nbytes, device, scratch, progress));
+            new (self)
+                counted_words(engine, tree, words, options_of(nthreads, piece_nbytes, device, scratch), to_progress(progress));
           },
           "engine"_a, "tree"_a, "words"_a, "nthreads"_a, "piece_nbytes"_a, "device"_a, "scratch"_a, "progress"_a = nb::none(),
           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>(), "piece_nbytes: of a file, searched by one thread; 0: the usual.")
       .def("errors", &counted_words::errors, "Of files that could not be read, and count nothing: number and errno.")
       .def("nbytes", &counted_words::nbytes, "How many were searched.")
-      .def("seconds", &counted_words::seconds, "To find, and to put in order.")
+      .def("seconds", &counted_words::seconds, "To start the engine, to find, and to put in order.")
       .def("totals", &counted_words::totals, "Of each word that occurs: its number, how often, in how many files.")
       .def("write", &counted_words::write, "fd"_a, "A line for each word and file: 0 or an errno.");
   nb::class_<lines_with>(m, "LinesWith", "The lines that have a string.")
@@ -257,7 +263,7 @@ NB_MODULE(_words, m) {
           "__init__",
           [](lines_with* self, const std::string& engine, const file_tree& tree, const wanted_string& text, unsigned nthreads,
              std::uint32_t piece_nbytes, int device, const nb::object& scratch, const nb::object& progress) {
-            new (self) lines_with(engine, tree, text, options_of(nthreads, piece_nbytes, device, scratch, progress));
+            new (self) lines_with(engine, tree, text, options_of(nthreads, piece_nbytes, device, scratch), to_progress(progress));
           },
           "engine"_a, "tree"_a, "text"_a, "nthreads"_a, "piece_nbytes"_a, "device"_a, "scratch"_a, "progress"_a = nb::none(),
           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())

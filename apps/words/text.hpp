@@ -259,18 +259,27 @@ GPUFS_DEVICE bool is_same_word(const dictionary_view& in, std::uint32_t word, co
   return same;
 }
 
-// The number of the dictionary's word that this word of a text is, or no_word.
+// A word of a text, of at most `reach` bytes, and where its slots begin.
+struct text_word {
+  word_key key;
+  std::uint32_t slot, at, nbytes;
+};
 template <bool Folds>
-GPUFS_DEVICE std::uint32_t find_word(const dictionary_view& in, const std::uint8_t* text, std::uint32_t at, std::uint32_t nbytes) {
-  if (nbytes > in.reach) return no_word;
+GPUFS_DEVICE text_word word_at(const dictionary_view& in, const std::uint8_t* text, std::uint32_t at, std::uint32_t nbytes) {
   bool beyond_ascii = false;
-  word_key of = key_of<Folds>(text, at, nbytes, beyond_ascii);
-  if (beyond_ascii) of = folded_key(in.letters, text, at, nbytes);
-  for (std::uint32_t i = slot_of(of.key, of.nbytes, in.shift);; i = (i + 1) & in.mask) {
+  word_key key = key_of<Folds>(text, at, nbytes, beyond_ascii);
+  if (beyond_ascii) key = folded_key(in.letters, text, at, nbytes);
+  return {key, slot_of(key.key, key.nbytes, in.shift), at, nbytes};
+}
+// The number of the dictionary's word that it is, or no_word.
+template <bool Folds>
+GPUFS_DEVICE std::uint32_t find_word(const dictionary_view& in, const std::uint8_t* text, const text_word& wanted) {
+  for (std::uint32_t i = wanted.slot;; i = (i + 1) & in.mask) {
     const slot here = in.slots[i];
-    if (here.nbytes == 0) return no_word;
-    if (here.key == of.key && here.nbytes == of.nbytes && (of.nbytes <= 8 || is_same_word<Folds>(in, here.word, text, at, nbytes)))
+    if (here.key == wanted.key.key && here.nbytes == wanted.key.nbytes &&
+        (here.nbytes <= 8 || is_same_word<Folds>(in, here.word, text, wanted.at, wanted.nbytes)))
       return here.word;
+    if (here.nbytes == 0) return no_word;
   }
 }
 

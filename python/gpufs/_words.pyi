@@ -63,8 +63,8 @@ class CountedWords:
     def nbytes(self) -> int:
         """How many were searched."""
 
-    def seconds(self) -> tuple[float, float]:
-        """To find, and to put in order."""
+    def seconds(self) -> tuple[float, float, float]:
+        """To start the engine, to find, and to put in order."""
 
     def totals(self) -> list[tuple[int, int, int]]:
         """Of each word that occurs: its number, how often, in how many files."""

@@ -31,7 +31,7 @@ _LINES_AT_ONCE = 1 << 20  # bytes of lines that are kept before they are written
 # What `auto` estimates by. A core opens and closes a file, and counts a byte's share of words, in so many seconds; a
 # process's first use of a GPU takes so many; then the host opens files for it, as fast as it can, and bytes cross the
 # bus.
-_OPEN_S, _BYTE_S = 18e-6, 4e-9
+_OPEN_S, _BYTE_S = 18e-6, 3e-9
 _START_S, _GPU_BYTE_S = 0.5, 1 / 25e9
 
 Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, and folders with all that is below them.")]
@@ -182,7 +182,7 @@ def words(
         nrefused, line, text = known.no_words()
         with _standard_output() as out:
             if as_json:
-                find_seconds, order_seconds = found.seconds()
+                start, find, order = found.seconds()
                 out.write(
                     json.dumps(
                         {
@@ -199,7 +199,7 @@ def words(
                             "words": [{"word": word, "count": n, "files": nfiles} for word, n, nfiles in totals],
                             "unreadable": search.unreadable,
                             "out": None if to is None else str(to),
-                            "seconds": {"walk": search.walk_seconds, "find": find_seconds, "order": order_seconds},
+                            "seconds": {"walk": search.walk_seconds, "start": start, "find": find, "order": order},
                         }
                     ).encode()
                     + b"\n"
