@@ -46,12 +46,8 @@ class searcher {
       const std::uint64_t offset = at.begin + done;
       const auto most = static_cast<std::uint32_t>(
           at.nbytes == to_the_end ? chunk_nbytes : std::min<std::uint64_t>(chunk_nbytes, at.nbytes - done));
-      std::uint32_t before = 0;
-      if (offset != 0) {
-        before = before_nbytes;
-      } else {
-        std::memset(text - before_nbytes, 0, before_nbytes);
-      }
+      const auto before = static_cast<std::uint32_t>(std::min<std::uint64_t>(before_nbytes, offset));
+      std::memset(buffer_.data(), 0, before_nbytes - before);
       const std::int64_t got = read(fd, text - before, before + most + ahead_, offset - before);
       if (got < 0) {
         error = static_cast<int>(-got);

@@ -137,12 +137,12 @@ struct find_kernel {
   // errno.
   static GPUFS_DEVICE std::int64_t read(simt::warp warp, warp_space& mine, const file& opened, std::uint64_t offset,
                                         std::uint32_t nbytes) {
-    const std::uint32_t before = offset == 0 ? 0 : before_nbytes;
+    const std::uint32_t before = offset < before_nbytes ? static_cast<std::uint32_t>(offset) : before_nbytes;
     std::int64_t got = pread(warp, opened, mine.text() - before, before + nbytes, static_cast<std::int64_t>(offset - before));
     if (got < 0) return got;
     got -= before;
     if (got < 0) return -ESTALE;
-    if (before == 0 && warp.rank() < before_nbytes) mine.bytes[warp.rank()] = 0;
+    if (warp.rank() < before_nbytes - before) mine.bytes[warp.rank()] = 0;
     for (auto i = static_cast<std::uint32_t>(got) + warp.rank(); i < nbytes + 64 && i < marked_nbytes; i += warp.size())
       mine.text()[i] = 0;
     warp.sync();
