@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from . import cache, data_parallel, file, host, lex, nvme, par, par_files, pointer, spmv, writing
+from . import cache, data_parallel, file, host, lex, nvme, par, pointer, spmv, words, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
@@ -18,6 +19,7 @@ BUGS = (
     + lex.BUGS
     + par_files.BUGS
     + spmv.BUGS
+    + words.BUGS
     + host.BUGS
     + nvme.BUGS
 )
