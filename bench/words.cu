@@ -187,7 +187,10 @@ answer search(bool by_kernels, const file_tree& tree, const dictionary& words, u
   return of;
 }
 
-bool same(const word_rows& a, const word_rows& b) { return a.begins == b.begins && a.files == b.files && a.counts == b.counts; }
+bool same(const word_rows& a, const word_rows& b) {
+  return a.begins == b.begins && std::equal(a.files.get(), a.files.get() + a.nrows(), b.files.get()) &&
+         std::equal(a.counts.get(), a.counts.get() + a.nrows(), b.counts.get());
+}
 
 // Of every 997th file and every 97th word, by a plain loop.
 bool is_right(const file_tree& tree, const dictionary& words, const word_rows& rows) {

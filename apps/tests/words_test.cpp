@@ -250,6 +250,22 @@ TEST_F(words_in_trees, in_files_that_cannot_be_read_count_nothing_and_the_error_
   }
 }
 
+TEST(found_segments, of_files_that_failed_are_gone_and_the_others_are_in_order) {
+  const record records[]{{2, 1}, {0, 5}, {2, 0xffffffff}, {1, 1}, {2, 3}};
+  found all;
+  all.errors = {0, EIO, 0};
+  all.segments = {{0, 2, 1, records}, {100, 0, 2, records + 1}, {0, 1, 1, records + 3}, {0, 0, 1, records + 4}};
+  put_in_order(all);
+  ASSERT_EQ(all.segments.size(), 3u);
+  EXPECT_EQ(all.segments[0].begin, 0u);
+  EXPECT_EQ(all.segments[1].begin, 100u);
+  EXPECT_EQ(all.segments[2].file, 2u);
+  const word_rows rows = rows_of(all, 3, 2);
+  EXPECT_EQ(rows.begins, (std::vector<std::uint64_t>{0, 1, 1, 3}));
+  EXPECT_EQ(std::vector(rows.files.get(), rows.files.get() + 3), (std::vector<std::uint32_t>{0, 0, 2}));
+  EXPECT_EQ(std::vector(rows.counts.get(), rows.counts.get() + 3), (std::vector<std::uint64_t>{5, 0x100000002, 1}));
+}
+
 TEST_F(words_in_trees, end_where_the_caller_says_so) {
   for (unsigned i = 0; i < 40; ++i) write(std::to_string(i), std::string(100'000, 'x'));
   const dictionary words("word\n", false, "words");

@@ -29,8 +29,10 @@ class file_tree {
   };
 
   // By up to nthreads threads (0: a processor each). No link in a folder is followed; what is no regular file there is passed over,
-  // as is what goes while it is looked for. A path that is neither file nor folder, or cannot be read, is a failure.
-  file_tree(const std::vector<std::string>& paths, unsigned nthreads);
+  // as is what goes while it is looked for. A path that is neither file nor folder, or cannot be read, is a failure. look: called
+  // by this thread, now and then; what it throws ends the walk.
+  file_tree(
+      const std::vector<std::string>& paths, unsigned nthreads, const std::function<void()>& look = [] {});
 
   const std::string& root() const { return root_; }  // a folder above all files
   const std::vector<file>& files() const { return files_; }
@@ -41,7 +43,7 @@ class file_tree {
   std::string below_root(std::size_t i) const { return arguments_[files_[i].argument].below + files_[i].rest; }
 
  private:
-  void walk(std::uint32_t number, const std::string& folder, unsigned nthreads);
+  void walk(std::uint32_t number, const std::string& folder, unsigned nthreads, const std::function<void()>& look);
 
   std::string root_;
   std::vector<argument> arguments_;
@@ -119,8 +121,10 @@ std::unique_ptr<finder> make_finder_cuda(const file_tree& tree, const find_optio
 // Of each word, the files that have it, in order: rows begins[w] to begins[w + 1].
 struct word_rows {
   std::vector<std::uint64_t> begins;
-  std::vector<std::uint32_t> files;
-  std::vector<std::uint64_t> counts;
+  std::unique_ptr<std::uint32_t[]> files;
+  std::unique_ptr<std::uint64_t[]> counts;
+
+  std::uint64_t nrows() const { return begins.empty() ? 0 : begins.back(); }
 };
 word_rows rows_of(const found& in_order, std::uint32_t nwords, unsigned nthreads);
 

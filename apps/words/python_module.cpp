@@ -84,10 +84,10 @@ class counted_words {
   std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> totals() const {
     std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> all;
     for (std::uint32_t word = 0; word < words_.nwords(); ++word) {
-      const auto first = static_cast<std::ptrdiff_t>(rows_.begins[word]), end = static_cast<std::ptrdiff_t>(rows_.begins[word + 1]);
+      const std::uint64_t first = rows_.begins[word], end = rows_.begins[word + 1];
       if (first == end) continue;
-      const std::uint64_t n = std::accumulate(rows_.counts.begin() + first, rows_.counts.begin() + end, std::uint64_t{0});
-      all.emplace_back(word, n, static_cast<std::uint64_t>(end - first));
+      const std::uint64_t n = std::accumulate(rows_.counts.get() + first, rows_.counts.get() + end, std::uint64_t{0});
+      all.emplace_back(word, n, end - first);
     }
     return all;
   }
@@ -97,7 +97,7 @@ class counted_words {
     std::vector<std::string> paths(tree_.files().size());
     parallel_for(thread_count(nthreads_), paths.size(), [&](std::size_t i) { paths[i] = escaped(tree_.shown(i)); });
     constexpr std::uint64_t rows_at_once = 1 << 16;
-    const std::uint64_t nrows = rows_.files.size(), nparts = (nrows + rows_at_once - 1) / rows_at_once;
+    const std::uint64_t nrows = rows_.nrows(), nparts = (nrows + rows_at_once - 1) / rows_at_once;
     const std::size_t together = 2 * std::size_t{thread_count(nthreads_)};
     std::vector<std::string> texts(together);
     for (std::uint64_t first = 0; first < nparts; first += together) {
@@ -200,8 +200,9 @@ NB_MODULE(_words, m) {
           [](file_tree* self, const std::vector<nb::object>& paths, unsigned nthreads) {
             std::vector<std::string> all;
             for (const nb::object& path : paths) all.push_back(to_path(path));
+            const auto look = to_progress(nb::none());
             const unlocked others;
-            new (self) file_tree(all, nthreads);
+            new (self) file_tree(all, nthreads, [&] { look(0, 1); });
           },
           "paths"_a, "nthreads"_a = 0)
       .def("nfiles", [](const file_tree& tree) { return tree.files().size(); })

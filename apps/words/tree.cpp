@@ -7,9 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <mutex>
 #include <numeric>
-#include <span>
+#include <thread>
 
 #include "apps/parallel.hpp"
 #include "apps/words/finder.hpp"
@@ -70,7 +69,7 @@ std::string common_folder(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-file_tree::file_tree(const std::vector<std::string>& paths, unsigned nthreads) {
+file_tree::file_tree(const std::vector<std::string>& paths, unsigned nthreads, const std::function<void()>& look) {
   struct one {
     std::string shown, real;  // real: a folder's has a '/' at its end
     bool is_folder = false;
@@ -111,7 +110,7 @@ file_tree::file_tree(const std::vector<std::string>& paths, unsigned nthreads) {
     const auto number = static_cast<std::uint32_t>(arguments_.size());
     arguments_.push_back({each.shown, each.real.substr(root_.size())});
     if (each.is_folder) {
-      walk(number, each.real, nthreads);
+      walk(number, each.real, nthreads, look);
     } else {
       files_.push_back({number, {}, each.nbytes});
     }
@@ -120,13 +119,16 @@ file_tree::file_tree(const std::vector<std::string>& paths, unsigned nthreads) {
   for (const file& each : files_) nbytes_ += each.nbytes;
 }
 
-void file_tree::walk(std::uint32_t number, const std::string& folder, unsigned nthreads) {
+void file_tree::walk(std::uint32_t number, const std::string& folder, unsigned nthreads, const std::function<void()>& look) {
+  const std::thread::id caller = std::this_thread::get_id();
   const std::size_t first = files_.size(), first_failure = failures_.size();
   std::vector<std::string> level{{}};
   while (!level.empty()) {
     std::vector<listing> listings(level.size());
-    parallel_for(thread_count(nthreads), level.size(),
-                 [&](std::size_t i) { listings[i] = list(folder + level[i], level[i], number); });
+    parallel_for(thread_count(nthreads), level.size(), [&](std::size_t i) {
+      listings[i] = list(folder + level[i], level[i], number);
+      if (std::this_thread::get_id() == caller) look();
+    });
     level.clear();
     for (listing& each : listings) {
       std::ranges::move(each.folders, std::back_inserter(level));
