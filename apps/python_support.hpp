@@ -72,17 +72,19 @@ inline void translate_errors() {
       nullptr);
 }
 
-// Calls a Python function at most every 50 ms, and lets Python's signal handlers run, so that Control-C ends long work.
-inline std::function<void(std::uint64_t done, std::uint64_t total)> to_progress(const nb::object& function) {
+// Calls a Python function with what has been done of a total at most every 50 ms, and lets Python's signal handlers run, so that
+// Control-C ends long work. Before: arguments that come first.
+template <class... Before>
+std::function<void(Before..., std::uint64_t, std::uint64_t)> to_progress(const nb::object& function) {
   auto last = std::make_shared<std::chrono::steady_clock::time_point>();
   // A borrowed handle: `function` is an argument of the call that runs meanwhile.
-  return [handle = nb::handle(function), last](std::uint64_t done, std::uint64_t total) {
+  return [handle = nb::handle(function), last](Before... before, std::uint64_t done, std::uint64_t total) {
     const auto now = std::chrono::steady_clock::now();
     if (done < total && now - *last < std::chrono::milliseconds(50)) return;
     *last = now;
-    const nb::gil_scoped_acquire lock;
+    nb::gil_scoped_acquire lock;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (!handle.is_none()) handle(done, total);
+    if (!handle.is_none()) handle(before..., done, total);
   };
 }
 

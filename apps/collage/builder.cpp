@@ -5,9 +5,9 @@
 #include <cstring>
 #include <mutex>
 
-#include "apps/collage/atomic_file.hpp"
-#include "apps/collage/crc32.hpp"
+#include "apps/atomic_file.hpp"
 #include "apps/collage/lsh.hpp"
+#include "apps/crc32.hpp"
 #include "apps/parallel.hpp"
 
 namespace gpufs::apps::collage {

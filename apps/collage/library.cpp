@@ -11,8 +11,8 @@
 #include <cstring>
 #include <utility>
 
-#include "apps/collage/crc32.hpp"
 #include "apps/collage/lsh.hpp"
+#include "apps/crc32.hpp"
 
 namespace gpufs::apps::collage {
 namespace {

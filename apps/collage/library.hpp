@@ -3,11 +3,11 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "apps/collage/format.hpp"
+#include "apps/progress.hpp"
 #include "gpufs/mount.hpp"
 
 namespace gpufs::apps::collage {
@@ -17,9 +17,6 @@ class library_error : public error {
  public:
   using error::error;
 };
-
-// Called now and then with what is done of `total`; may throw to stop the work.
-using progress_function = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 // One LSH table in memory.
 struct mapped_table {

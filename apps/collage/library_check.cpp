@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "apps/collage/crc32.hpp"
 #include "apps/collage/library.hpp"
 #include "apps/collage/lsh.hpp"
+#include "apps/crc32.hpp"
 
 namespace gpufs::apps::collage {
 namespace {

@@ -11,10 +11,10 @@
 #include <numeric>
 #include <set>
 
+#include "apps/atomic_file.hpp"
 #include "apps/bus_guard.hpp"
-#include "apps/collage/atomic_file.hpp"
-#include "apps/collage/crc32.hpp"
 #include "apps/collage/lsh.hpp"
+#include "apps/crc32.hpp"
 #include "apps/parallel.hpp"
 #include "collage_fixture.hpp"
 

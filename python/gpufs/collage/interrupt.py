@@ -66,7 +66,12 @@ def check_is_no_input(output: Path, inputs: Iterable[tuple[Path | str, str]]) ->
 
 
 def check_new_library(output: Path, inputs: Iterable[Path | str]) -> None:
-    """Raises GpufsError when a library of this name could not be made, or would replace anything but a library.
+    """Raises GpufsError when a library of this name could not be made, or would replace anything but a library."""
+    check_new_file(output, inputs, _native.MAGIC, "library")
+
+
+def check_new_file(output: Path, inputs: Iterable[Path | str], magic: bytes, what: str) -> None:
+    """Raises GpufsError when a file of this name could not be made, or would replace anything but one of its kind.
 
     So pictures that are found in folders are safe, too. An empty file may be replaced: it has nothing to lose.
     """
@@ -74,9 +79,9 @@ def check_new_library(output: Path, inputs: Iterable[Path | str]) -> None:
     check_is_no_input(output, ((path, "one of the inputs") for path in inputs))
     if output.exists():
         with output.open("rb") as stream:
-            begin = stream.read(len(_native.MAGIC))
-        if begin not in (b"", _native.MAGIC):
-            raise GpufsError(f"{output}: is there already and is no library; choose another name, or remove it first")
+            begin = stream.read(len(magic))
+        if begin not in (b"", magic):
+            raise GpufsError(f"{output}: is there already and is no {what}; choose another name, or remove it first")
 
 
 _numbers = itertools.count()  # names may be alike as far as they are taken over

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/collage/atomic_file.hpp"
+#include "apps/atomic_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 
 #include "gpufs/mount.hpp"
 
-namespace gpufs::apps::collage {
+namespace gpufs::apps {
 namespace {
 
 std::string folder_of(const std::string& path) {
@@ -88,6 +88,10 @@ void atomic_file::read(void* dst, std::size_t nbytes, std::uint64_t offset) cons
   }
 }
 
+void atomic_file::resize(std::uint64_t nbytes) {
+  if (::ftruncate(fd_, static_cast<off_t>(nbytes)) != 0) fail("write", errno);
+}
+
 void atomic_file::publish() {
   if (::fsync(fd_) != 0) fail("sync", errno);
   if (temporary_.empty()) {
@@ -131,4 +135,4 @@ scratch_map::scratch_map(const std::string& path, std::size_t nbytes) : nbytes_(
 
 scratch_map::~scratch_map() { ::munmap(data_, nbytes_); }
 
-}  // namespace gpufs::apps::collage
+}  // namespace gpufs::apps

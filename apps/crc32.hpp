@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gpufs::apps::collage {
+namespace gpufs::apps {
 
 // Continues `crc` (0 to begin) over nbytes bytes: crc32(crc32(0, a), b) is the CRC of a followed by b.
 std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t nbytes);
 
-}  // namespace gpufs::apps::collage
+}  // namespace gpufs::apps

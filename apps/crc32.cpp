@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "apps/collage/crc32.hpp"
+#include "apps/crc32.hpp"
 
 #include <array>
 #include <cstring>
 
-namespace gpufs::apps::collage {
+namespace gpufs::apps {
 namespace {
 
 constexpr unsigned nslices = 16;
@@ -39,4 +39,4 @@ std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t nbytes) {
   return ~crc;
 }
 
-}  // namespace gpufs::apps::collage
+}  // namespace gpufs::apps

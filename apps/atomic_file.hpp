@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string>
 
-namespace gpufs::apps::collage {
+namespace gpufs::apps {
 
 // Writes beside the final name, into a file without a name where the file system can do that (then even SIGKILL leaves
-// nothing), else into ".NAME.PID.tmp". Throws gpufs::error. Not thread-safe.
+// nothing), else into ".NAME.PID.tmp". Throws gpufs::error. Several threads may write at once; else it is not thread-safe.
 class atomic_file {
  public:
   explicit atomic_file(std::string path);
@@ -18,6 +18,7 @@ class atomic_file {
 
   void write(const void* data, std::size_t nbytes, std::uint64_t offset);
   void read(void* dst, std::size_t nbytes, std::uint64_t offset) const;
+  void resize(std::uint64_t nbytes);  // what is new reads as zeros
   // Syncs the bytes, then puts the file in place of what has the name now, then syncs the folder.
   void publish();
 
@@ -48,4 +49,4 @@ class scratch_map {
   std::size_t nbytes_;
 };
 
-}  // namespace gpufs::apps::collage
+}  // namespace gpufs::apps
