@@ -139,11 +139,7 @@ class bfs_on_device {
     counts_.write_one({});
     const bfs_state state{depths_.get(), depth_, frontier.get(), next.get(), counts_.get()};
     const bool most = pulls ? left_ > graph_.nedges() / 2 : ahead_ > graph_.nedges() / 8;
-    if (most) {
-      run_by<share::most>(pulls, state);
-    } else {
-      run_by<share::few>(pulls, state);
-    }
+    by_share(edges_.expect(most ? share::most : share::few), [&]<share Share>() { run_by<Share>(pulls, state); });
     const counts got = checked(counts_);
     ahead_ = got.ahead;
     left_ -= std::min(left_, ahead_);
@@ -151,7 +147,6 @@ class bfs_on_device {
   }
   template <share Share>
   void run_by(bool pulls, const bfs_state& state) {
-    edges_.expect(Share);
     if (pulls) {
       const auto from = edges_.template targets<Share>(direction::in);
       run_on_device(graph_.most_blocks(), bfs_pull<std::remove_cv_t<decltype(from)>>{

@@ -101,13 +101,13 @@ class components_on_device {
     if (n == 0) return 0;
     counts_.write_one({});
     run_on_device(graph_.most_blocks(), each_vertex<parent_is_itself>{n, {parents_.get()}});
-    link_by<share::few>(direction::out, 0, neighbours_sampled, not_reached);
+    link_by(direction::out, 0, neighbours_sampled, not_reached);
     told(1, nrounds);
     const vertex largest = most_frequent();
-    link_by<share::few>(direction::out, neighbours_sampled, all_of_a_list, largest);
+    link_by(direction::out, neighbours_sampled, all_of_a_list, largest);
     if (graph_.is_directed()) {
       told(2, nrounds);
-      link_by<share::few>(direction::in, 0, all_of_a_list, largest);
+      link_by(direction::in, 0, all_of_a_list, largest);
     }
     told(nrounds, nrounds);
     return nrounds;
@@ -115,14 +115,16 @@ class components_on_device {
   const array<vertex>& components() const { return parents_; }
 
  private:
-  template <share Share>
   void link_by(direction of, std::uint64_t first, std::uint64_t end, vertex but) {
-    edges_.expect(Share);
+    by_share(edges_.expect(share::few), [&]<share Share>() { link_lists<Share>(of, first, end, but); });
+    checked(counts_);
+    run_on_device(graph_.most_blocks(), each_vertex<hang_below_root>{graph_.nvertices(), {parents_.get()}});
+  }
+  template <share Share>
+  void link_lists(direction of, std::uint64_t first, std::uint64_t end, vertex but) const {
     const auto from = edges_.template targets<Share>(of);
     run_on_device(graph_.most_blocks(), link_neighbours<std::remove_cv_t<decltype(from)>>{graph_.places(of), from, parents_.get(),
                                                                                           first, end, but, counts_.get()});
-    checked(counts_);
-    run_on_device(graph_.most_blocks(), each_vertex<hang_below_root>{graph_.nvertices(), {parents_.get()}});
   }
   vertex most_frequent() {
     run_on_device(1, each_vertex<sample_parents>{vertices_sampled, {parents_.get(), graph_.nvertices(), sample_.get()}});

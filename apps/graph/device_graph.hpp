@@ -105,18 +105,16 @@ struct edges_in_memory {
   in_memory<weight> weights() const {
     return {weights_};
   }
-  void expect(share) const {}
+  share expect(share wanted) const { return wanted; }
 };
 
-// Edges in a graph's file, through gpufs. The sectors that kernels want come alone where these are few.
+// Edges in a graph's file, through gpufs. The sectors that kernels want come alone where these are few, unless the cache has room
+// for all pages.
 template <class Target>
 class edges_in_file {
  public:
-  edges_in_file(const graph_file& of, const host_file& opened, const device_graph& graph, simt::platform& device)
-      : of_(of),
-        opened_(opened),
-        target_copies_(graph.most_warps() * by_part<Target>::most, device),
-        weight_copies_(graph.most_warps() * by_part<weight>::most, device) {}
+  edges_in_file(const graph_file& of, const mount& fs, const host_file& opened, const device_graph& graph)
+      : edges_in_file(of, fs.options().cache_nbytes, opened, graph, fs.device()) {}
 
   template <share Share>
   auto targets(direction which) const {
@@ -126,14 +124,24 @@ class edges_in_file {
   auto weights() const {
     return read_by<Share>(of_.weights_at(), weight_copies_.get());
   }
-  void expect(share now) {
-    if (has_advised_ && now == advised_) return;
-    opened_.advise(now == share::few ? advice::random : advice::whole);
-    advised_ = now;
-    has_advised_ = true;
+  // Which share the next kernels are to be compiled for.
+  share expect(share wanted) {
+    if (has_room_) wanted = share::most;
+    if (wanted != advised_) opened_.advise(wanted == share::few ? advice::random : advice::whole);
+    return advised_ = wanted;
   }
 
  private:
+  edges_in_file(const graph_file& of, std::uint64_t cache_nbytes, const host_file& opened, const device_graph& graph,
+                simt::platform& device)
+      : of_(of),
+        opened_(opened),
+        has_room_(cache_nbytes / 8 * 7 >= of.head().file_nbytes),  // rings of the cache fill unevenly
+        target_copies_(graph.most_warps() * by_part<Target>::most, device),
+        weight_copies_(graph.most_warps() * by_part<weight>::most, device) {
+    opened_.advise(advice::whole);
+  }
+
   template <share Share, class T>
   auto read_by(std::uint64_t begin, T* copies) const {
     if constexpr (Share == share::few) {
@@ -145,11 +153,21 @@ class edges_in_file {
 
   const graph_file& of_;
   const host_file& opened_;
+  bool has_room_;
   array<Target> target_copies_;
   array<weight> weight_copies_;
-  share advised_{};
-  bool has_advised_ = false;
+  share advised_ = share::most;
 };
+
+// Calls work with the share as its template's argument.
+template <class Work>
+void by_share(share of, const Work& work) {
+  if (of == share::most) {
+    work.template operator()<share::most>();
+  } else {
+    work.template operator()<share::few>();
+  }
+}
 
 // Told after each round: what is done, of what; may throw.
 using round_function = std::function<void(std::uint64_t done, std::uint64_t total)>;

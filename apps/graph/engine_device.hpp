@@ -91,10 +91,10 @@ class device_engine final : public engine {
     const std::uint64_t before = fs_.counters().bytes_filled;
     try {
       if (file_.head().target_nbytes == 8) {
-        edges_in_file<std::uint64_t> edges(file_, opened_, lists_, device_);
+        edges_in_file<std::uint64_t> edges(file_, fs_, opened_, lists_);
         run(edges);
       } else {
-        edges_in_file<std::uint32_t> edges(file_, opened_, lists_, device_);
+        edges_in_file<std::uint32_t> edges(file_, fs_, opened_, lists_);
         run(edges);
       }
     } catch (const read_failure& failure) {

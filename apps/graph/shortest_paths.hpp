@@ -129,11 +129,8 @@ class paths_on_device {
         limit = got.least > no_path - delta ? no_path : (got.least / delta + 1) * delta;
         continue;
       }
-      if (got.ahead > graph_.nedges() / 8) {
-        relax_by<share::most>();
-      } else {
-        relax_by<share::few>();
-      }
+      const share wanted = got.ahead > graph_.nedges() / 8 ? share::most : share::few;
+      by_share(edges_.expect(wanted), [&]<share Share>() { relax_by<Share>(); });
       checked(counts_);
       told(++nrounds, 0);
     }
@@ -143,7 +140,6 @@ class paths_on_device {
  private:
   template <share Share>
   void relax_by() {
-    edges_.expect(Share);
     const auto targets = edges_.template targets<Share>(direction::out);
     const auto weights = edges_.template weights<Share>();
     run_on_device(graph_.most_blocks(), relax<std::remove_cv_t<decltype(targets)>, std::remove_cv_t<decltype(weights)>>{
