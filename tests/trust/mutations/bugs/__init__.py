@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from . import cache, data_parallel, file, host, lex, nvme, par, par_files, pointer, spmv, writing
 from . import cache, data_parallel, file, host, lex, nvme, par, pointer, spmv, words, writing
+from . import cache, data_parallel, file, graph, host, lex, nvme, par, pointer, spmv, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
@@ -18,6 +19,7 @@ BUGS = (
     + data_parallel.BUGS
     + lex.BUGS
     + par_files.BUGS
+    + graph.BUGS
     + spmv.BUGS
     + words.BUGS
     + host.BUGS
