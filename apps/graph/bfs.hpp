@@ -25,24 +25,22 @@ struct bfs_push {
     const auto warp = this_warp();
     typename Edges::cursor cursor(edges);
     std::uint64_t found = 0, ahead = 0;
-    int error = 0;
-    each_list(
+    const int error = each_list(
         warp, places, [&](std::uint64_t w) { return s.frontier[w] != 0; },
         [&](const lane_list& list) {
           const bool wants = list.is_there && has_bit(s.frontier, list.of);
-          const int got = read_lists(warp, cursor, places.nvertices, wants ? list.begin : list.end, list.end, all_of_a_list,
-                                     [&](const edges_of_lanes& now) {
-                                       if (!is_wanted(warp, now)) return false;
-                                       const simt::atomic_ref<std::uint32_t> depth(s.depths[now.target]);
-                                       if (depth.load_relaxed() != not_reached) return false;
-                                       depth.store(s.depth, std::memory_order_relaxed);  // as all do that see it now
-                                       if (set_bit(s.next, now.target)) {
-                                         ++found;
-                                         ahead += places.nneighbours(now.target);
-                                       }
-                                       return false;
-                                     });
-          error = got != 0 ? got : error;
+          return read_lists(warp, cursor, places.nvertices, wants ? list.begin : list.end, list.end, all_of_a_list,
+                            [&](const edges_of_lanes& now) {
+                              if (!is_wanted(warp, now)) return false;
+                              const simt::atomic_ref<std::uint32_t> depth(s.depths[now.target]);
+                              if (depth.load_relaxed() != not_reached) return false;
+                              depth.store(s.depth, std::memory_order_relaxed);  // as all do that see it now
+                              if (set_bit(s.next, now.target)) {
+                                ++found;
+                                ahead += places.nneighbours(now.target);
+                              }
+                              return false;
+                            });
         });
     cursor.leave(warp);
     add_to(warp, s.of_round->found, found);
@@ -62,8 +60,7 @@ struct bfs_pull {
     const auto warp = this_warp();
     typename Edges::cursor cursor(edges);
     std::uint64_t found = 0, ahead = 0;
-    int error = 0;
-    each_list(
+    const int error = each_list(
         warp, places, [](std::uint64_t) { return true; },
         [&](const lane_list& list) {
           const simt::atomic_ref<std::uint32_t> depth(s.depths[list.is_there ? list.of : 0]);
@@ -76,7 +73,6 @@ struct bfs_pull {
                                        is_found = is_found || (leading & now.mine) != 0;
                                        return is_found;
                                      });
-          error = got != 0 ? got : error;
           if (is_found) {
             depth.store(s.depth, std::memory_order_relaxed);
             if (set_bit(s.next, list.of)) {  // another piece of its list may have found it
@@ -84,6 +80,7 @@ struct bfs_pull {
               ahead += offsets[list.of + 1] - offsets[list.of];
             }
           }
+          return got;
         });
     cursor.leave(warp);
     add_to(warp, s.of_round->found, found);

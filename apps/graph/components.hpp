@@ -66,8 +66,7 @@ struct link_neighbours {
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     typename Edges::cursor cursor(edges);
-    int error = 0;
-    each_list(
+    const int error = each_list(
         warp, places, [](std::uint64_t) { return true; },
         [&](const lane_list& list) {
           const bool wants =
@@ -76,13 +75,12 @@ struct link_neighbours {
           std::uint64_t from = list_begin + first > list.begin ? list_begin + first : list.begin;
           std::uint64_t past = end < list.end - list_begin ? list_begin + end : list.end;
           if (!wants || from >= past || list.begin >= list.end) from = past = list.end;  // the lanes' ends ascend
-          const int got = read_lists(warp, cursor, places.nvertices, from, past, all_of_a_list, [&](const edges_of_lanes& now) {
+          return read_lists(warp, cursor, places.nvertices, from, past, all_of_a_list, [&](const edges_of_lanes& now) {
             const bool is_mine = is_wanted(warp, now);
             const vertex owner = warp.shfl(list.of, owner_of(warp, now, past));
             if (is_mine) link(parents, owner, now.target);
             return false;
           });
-          error = got != 0 ? got : error;
         });
     cursor.leave(warp);
     note_error(warp, of_round, error);

@@ -142,9 +142,10 @@ GPUFS_DEVICE lane_list list_in_word(simt::warp warp, const list_places& places, 
 }
 
 // Calls use(list) in all lanes of each warp until all vertices have had their turn: 32 side by side, one for each lane, and pieces.
-// wants(w): whether any vertex of word w of a bitmap of vertices is wanted; of pieces nobody is asked.
+// wants(w): whether any vertex of word w of a bitmap of vertices is wanted; of pieces nobody is asked. The first error that use
+// gives ends the warp's turns, and is given.
 template <class Wants, class Use>
-GPUFS_DEVICE void each_list(simt::warp warp, const list_places& places, const Wants& wants, const Use& use) {
+GPUFS_DEVICE int each_list(simt::warp warp, const list_places& places, const Wants& wants, const Use& use) {
   constexpr std::uint64_t words_at_once = GPUFS_ON_CUDA ? 8 : 2;
   const std::uint64_t end = places.npieces + (places.nwords() + words_at_once - 1) / words_at_once;
   for (std::uint64_t i = simt::global_warp_rank(); i < end; i += simt::global_warp_count()) {
@@ -152,9 +153,11 @@ GPUFS_DEVICE void each_list(simt::warp warp, const list_places& places, const Wa
     const std::uint64_t first = is_piece ? 0 : (i - places.npieces) * words_at_once, w = first + warp.rank();
     std::uint32_t wanted = is_piece ? 1 : warp.ballot(warp.rank() < words_at_once && w < places.nwords() && wants(w));
     for (; wanted != 0; wanted &= wanted - 1) {  // one place that calls: what it calls is large
-      use(is_piece ? piece_of(warp, places, i) : list_in_word(warp, places, first + simt::lowest_lane(wanted)));
+      const int error = use(is_piece ? piece_of(warp, places, i) : list_in_word(warp, places, first + simt::lowest_lane(wanted)));
+      if (error != 0) return error;
     }
   }
+  return 0;
 }
 
 // 32 edges side by side, one for each lane.

@@ -29,8 +29,7 @@ struct add_up_shares {
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     typename Edges::cursor cursor(edges);
-    int error = 0;
-    each_list(
+    const int error = each_list(
         warp, places, [](std::uint64_t) { return true; },
         [&](const lane_list& list) {
           std::uint64_t sum = 0;
@@ -44,12 +43,12 @@ struct add_up_shares {
                 if (has_any) sum += all - (first == 0 ? 0 : before);
                 return false;
               });
-          error = got != 0 ? got : error;
           if (!list.is_piece && list.is_there && list.begin < list.end) {
             sums[list.of] = sum;
           } else if (sum != 0) {
             simt::atomic_ref<std::uint64_t>(sums[list.of]).add_relaxed(sum);
           }
+          return got;
         });
     cursor.leave(warp);
     note_error(warp, of_round, error);

@@ -64,8 +64,7 @@ struct relax {
     const auto warp = this_warp();
     typename Edges::cursor cursor(edges);
     typename Weights::cursor weight_cursor(weights);
-    int error = 0;
-    each_list(
+    const int error = each_list(
         warp, places, [&](std::uint64_t w) { return taken[w] != 0; },
         [&](const lane_list& list) {
           const bool wants = list.is_there && has_bit(taken, list.of);
@@ -92,7 +91,7 @@ struct relax {
                            }
                            return weight_error != 0;
                          });
-          error = got != 0 ? got : weight_error != 0 ? weight_error : error;
+          return got != 0 ? got : weight_error;
         });
     cursor.leave(warp);
     weight_cursor.leave(warp);

@@ -33,6 +33,7 @@ struct place_entries {
   vertex first_vertex;
   std::uint64_t nvertices;
   std::uint64_t* next;
+  std::uint64_t first_place;  // of `entries`
   Entry* entries;
   GPUFS_DEVICE void operator()(std::uint64_t i) const {
     const edge e = draw(first + i);
@@ -43,7 +44,7 @@ struct place_entries {
   GPUFS_DEVICE void place(vertex from, vertex to) const {
     const std::uint64_t list = std::uint64_t{from} - first_vertex;  // of a vertex before the first one: beyond all
     if (list >= nvertices) return;
-    const std::uint64_t at = simt::atomic_ref<std::uint64_t>(next[list]).fetch_add(1, std::memory_order_relaxed);
+    const std::uint64_t at = simt::atomic_ref<std::uint64_t>(next[list]).fetch_add(1, std::memory_order_relaxed) - first_place;
     if constexpr (sizeof(Entry) == 8) {
       entries[at] = std::uint64_t{to} << 32 | draw.weight_of(from, to);
     } else {
@@ -103,8 +104,8 @@ class device_list_builder final : public list_builder {
       const std::uint64_t n = begins[low] - begins[list];
       const array<Entry> placed(n, device_);
       each_part(progress, [&](std::uint64_t first_edge) {
-        return place_entries<Entry>{
-            of_, first_edge, both, static_cast<vertex>(first + list), low - list, next.get(), placed.get() - begins[list]};
+        return place_entries<Entry>{of_,        first_edge, both,         static_cast<vertex>(first + list),
+                                    low - list, next.get(), begins[list], placed.get()};
       });
       device_.copy_from_device(entries + begins[list], placed.get(), n * sizeof(Entry));
       list = low;

@@ -101,7 +101,7 @@ BUGS = (
         "return target_of(a) == target_of(b);",
         "return a == b;",
         BUILDS,
-        BY_ALL,
+        "made_graphs.of_text_have_the_lines_edges",
     ),
     Bug(
         "fewer_edges_than_counted",
