@@ -40,14 +40,15 @@ inline unsigned most_blocks_of_machine() {
 // The offsets of a graph's lists, and the pieces of long ones, in device memory.
 class device_graph {
  public:
-  // in: of a directed graph; else empty.
-  device_graph(const std::vector<std::uint64_t>& out, const std::vector<std::uint64_t>& in, simt::platform& device)
+  // in: of a directed graph; else empty. most_warps: that kernels may have; each pins up to two pages.
+  device_graph(const std::vector<std::uint64_t>& out, const std::vector<std::uint64_t>& in, simt::platform& device,
+               std::uint64_t most_warps = ~std::uint64_t{0})
       : out_(out, device),
         in_(in, device),
         nvertices_(out.size() - 1),
         nedges_(out.back()),
         is_directed_(!in.empty()),
-        most_blocks_(on_device(device)) {}
+        most_blocks_(blocks_of(device, most_warps)) {}
 
   std::uint64_t nvertices() const { return nvertices_; }
   std::uint64_t nedges() const { return nedges_; }
@@ -76,9 +77,9 @@ class device_graph {
     array<std::uint64_t> offsets;
     array<piece> pieces;
   };
-  static unsigned on_device(simt::platform& device) {
+  static unsigned blocks_of(simt::platform& device, std::uint64_t most_warps) {
     const simt::on_device here(device);
-    return most_blocks_of_machine();
+    return static_cast<unsigned>(std::clamp<std::uint64_t>(most_warps / (block_threads / 32), 1, most_blocks_of_machine()));
   }
 
   side out_, in_;

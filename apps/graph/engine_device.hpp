@@ -2,6 +2,7 @@
 // The algorithms by kernels over gpufs, for the machine that the including source is compiled for.
 #pragma once
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -26,7 +27,8 @@ class device_engine final : public engine {
         device_(fs_.device()),
         opened_(opened()),
         lists_(graph.read_offsets(direction::out),
-               graph.is_directed() ? graph.read_offsets(direction::in) : std::vector<std::uint64_t>{}, device_) {}
+               graph.is_directed() ? graph.read_offsets(direction::in) : std::vector<std::uint64_t>{}, device_,
+               fs_.options().cache_nbytes / fs_.options().page_nbytes / 4) {}
 
   bfs_result bfs(vertex source, const progress_function& progress) override {
     bfs_result result;
@@ -100,6 +102,7 @@ class device_engine final : public engine {
     } catch (const read_failure& failure) {
       if (failure.error == -EDOM) file_.fail_target();
       if (failure.error == -ESTALE || failure.error == -ENXIO) file_.fail_changed();
+      if (failure.error == -ENOMEM) file_.fail("no page of the cache was free for long: allow more by --cache-size", ENOMEM);
       file_.fail(std::string("cannot be read: ") + std::strerror(-failure.error), -failure.error);
     }
     facts.bytes_read = fs_.counters().bytes_filled - before;

@@ -18,7 +18,7 @@ namespace {
 const auto nobody = [](std::uint64_t, std::uint64_t) {};
 
 std::unique_ptr<engine> make(bool by_kernels, const graph_file& graph) {
-  const engine_options options{.nthreads = 2, .cache_nbytes = 256 << 10, .page_nbytes = 1024};
+  const engine_options options{.nthreads = 2, .cache_nbytes = 24 << 10, .page_nbytes = 1024};
   if (!by_kernels) return make_engine_cpu(graph, options);
 #if GPUFS_ON_CUDA
   return make_engine_cuda(graph, options);
