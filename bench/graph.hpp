@@ -10,40 +10,15 @@
 #include <vector>
 
 #include "access.hpp"
+#include "apps/graph/generator.hpp"
 #include "written.hpp"
 
 namespace bench {
 inline namespace GPUFS_MACHINE {
 
-using vertex = std::uint32_t;
+using gpufs::apps::graph::vertex;
 
-// The i-th edge of Graph500's generator (a = 0.57, b = c = 0.19), its vertices' names mixed.
-struct rmat {
-  unsigned scale;
-
-  struct edge {
-    vertex from, to;
-  };
-  GPUFS_HOST_DEVICE edge operator()(std::uint64_t i) const {
-    vertex from = 0, to = 0;
-    std::uint64_t bits = 0;
-    for (unsigned level = 0; level < scale; ++level) {
-      if (level % 4 == 0) bits = word_of((i << 4 | level / 4) + 1);
-      const auto any = static_cast<std::uint32_t>(bits >> level % 4 * 16) & 0xffff;
-      constexpr std::uint32_t a = 37356, b = a + 12452, c = b + 12452;  // of 65,536
-      from = from << 1 | (any >= b ? 1 : 0);
-      to = to << 1 | ((any >= a && any < b) || any >= c ? 1 : 0);
-    }
-    return {mixed(from), mixed(to)};
-  }
-  // One to one.
-  GPUFS_HOST_DEVICE vertex mixed(vertex v) const {
-    const std::uint32_t mask = (1u << scale) - 1;
-    v = v * 0x9e3779b1u & mask;
-    v ^= v >> (scale + 1) / 2;
-    return v * 0x85ebca6bu & mask;
-  }
-};
+using graph_edges = gpufs::apps::graph::generator;
 
 GPUFS_DEVICE std::uint64_t global_thread() {
   return std::uint64_t{gpufs::simt::block_rank()} * gpufs::simt::block_size() + gpufs::simt::thread_rank();
@@ -52,13 +27,13 @@ GPUFS_DEVICE std::uint64_t all_threads() { return std::uint64_t{gpufs::simt::gri
 
 // Counts each vertex's neighbours; every edge leads both ways.
 struct count_neighbours {
-  rmat edges;
+  graph_edges edges;
   std::uint64_t nedges;
   std::uint32_t* degrees;
 
   GPUFS_DEVICE void operator()() const {
     for (std::uint64_t i = global_thread(); i < nedges; i += all_threads()) {
-      const rmat::edge e = edges(i);
+      const auto e = edges(i);
       atomic_ref<std::uint32_t>(degrees[e.from]).add_relaxed(1);
       atomic_ref<std::uint32_t>(degrees[e.to]).add_relaxed(1);
     }
@@ -67,7 +42,7 @@ struct count_neighbours {
 
 // Puts each neighbour into a place of its own in its vertex's list; `places` counts down from the vertex's degree.
 struct place_neighbours {
-  rmat edges;
+  graph_edges edges;
   std::uint64_t nedges;
   const std::uint64_t* begins;
   std::uint32_t* places;
@@ -75,7 +50,7 @@ struct place_neighbours {
 
   GPUFS_DEVICE void operator()() const {
     for (std::uint64_t i = global_thread(); i < nedges; i += all_threads()) {
-      const rmat::edge e = edges(i);
+      const auto e = edges(i);
       place(e.from, e.to);
       place(e.to, e.from);
     }
@@ -93,7 +68,7 @@ class graph {
       : nvertices(std::uint64_t{1} << scale),
         nneighbours(2 * edges_a_vertex * nvertices),
         begins(nvertices + 1),
-        edges_{scale},
+        edges_{{gpufs::apps::graph::synth_kind::kron, scale, 1}},
         how_(how),
         degrees_(nvertices) {
     run(how, count_neighbours{edges_, nneighbours / 2, degrees_.get()});
@@ -132,7 +107,7 @@ class graph {
   device_array<std::uint64_t> begins;
 
  private:
-  rmat edges_;
+  graph_edges edges_;
   shape how_;
   device_array<std::uint32_t> degrees_;
 };

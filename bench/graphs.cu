@@ -88,7 +88,7 @@ struct pagerank_case {
 
 // Edges in the file, always by whole pages or always by sectors: to see what the algorithms' own choice is worth.
 struct edges_by_one_share {
-  graphs::edges_in_file<vertex>& of;
+  graphs::edges_in_file& of;
   graphs::share only;
 
   template <graphs::share Share>
@@ -130,7 +130,7 @@ class graph_bench {
     measured result;
     for (int r = 0; r <= repeats_; ++r) {
       const opened_graph here(*this, std::max<std::uint64_t>(file_.nedges() * sizeof(vertex) / 8, 1 << 20));
-      graphs::edges_in_file<vertex> edges(file_, here.fs, *here.file, lists_);
+      graphs::edges_in_file edges(file_, here.fs, *here.file, lists_);
       edges_by_one_share by_one{edges, shares_ == "few" ? graphs::share::few : graphs::share::most};
       const timed done = shares_ == "auto" ? run(edges, r) : run(by_one, r);
       note(done, r, here.fs.counters().bytes_filled, result);
@@ -142,7 +142,7 @@ class graph_bench {
   measured through_large_cache(const Warm& warm, const Case& run) const {
     measured result;
     const opened_graph here(*this, file_.head().file_nbytes / 2 * 3 + (8 << 20));
-    graphs::edges_in_file<vertex> edges(file_, here.fs, *here.file, lists_);
+    graphs::edges_in_file edges(file_, here.fs, *here.file, lists_);
     warm(edges, 0);
     for (int r = 0; r <= repeats_; ++r) {
       const std::uint64_t before = here.fs.counters().bytes_filled;
@@ -186,8 +186,7 @@ class graph_bench {
 
   template <class Case>
   measured in_memory(const Case& run, const std::byte* targets) const {
-    const auto* const at = reinterpret_cast<const vertex*>(targets);
-    graphs::edges_in_memory<vertex> edges{at, at, nullptr};
+    const graphs::edges_in_memory edges{targets, targets, nullptr, sizeof(vertex)};
     measured result;
     for (int r = 0; r <= repeats_; ++r) note(run(edges, r), r, 0, result);
     return result;

@@ -91,39 +91,46 @@ class device_graph {
 // Which edges a kernel wants: most of a page, or few.
 enum class share { most, few };
 
-// Edges in memory that kernels reach.
-template <class Target>
+constexpr unsigned shift_of(std::uint32_t nbytes) { return nbytes == 8 ? 3 : 2; }
+
+// Edges in memory that kernels reach, of target_nbytes each.
 struct edges_in_memory {
-  const Target* out;
-  const Target* in;
+  const std::byte* out;
+  const std::byte* in;
   const weight* weights_;
+  std::uint32_t target_nbytes;
 
   template <share>
-  in_memory<Target> targets(direction of) const {
-    return {of == direction::in ? in : out};
+  in_memory targets(direction of) const {
+    return {of == direction::in ? in : out, shift_of(target_nbytes)};
   }
   template <share>
-  in_memory<weight> weights() const {
-    return {weights_};
+  in_memory weights() const {
+    return {reinterpret_cast<const std::byte*>(weights_), 2};
   }
   share expect(share wanted) const { return wanted; }
 };
 
 // Edges in a graph's file, through gpufs. The sectors that kernels want come alone where these are few, unless the cache has room
 // for all pages.
-template <class Target>
 class edges_in_file {
  public:
   edges_in_file(const graph_file& of, const mount& fs, const host_file& opened, const device_graph& graph)
-      : edges_in_file(of, fs.options().cache_nbytes, opened, graph, fs.device()) {}
+      : of_(of),
+        opened_(opened),
+        has_room_(fs.options().cache_nbytes / 8 * 7 >= of.head().file_nbytes),  // rings of the cache fill unevenly
+        target_copies_(graph.most_warps() * by_part::most_nbytes, fs.device()),
+        weight_copies_(of.has_weights() ? target_copies_.size() : 0, fs.device()) {
+    opened_.advise(advice::whole);
+  }
 
   template <share Share>
   auto targets(direction which) const {
-    return read_by<Share>(of_.targets_at(which), target_copies_.get());
+    return read_by<Share>(of_.targets_at(which), shift_of(of_.head().target_nbytes), target_copies_.get());
   }
   template <share Share>
   auto weights() const {
-    return read_by<Share>(of_.weights_at(), weight_copies_.get());
+    return read_by<Share>(of_.weights_at(), 2, weight_copies_.get());
   }
   // Which share the next kernels are to be compiled for.
   share expect(share wanted) {
@@ -133,30 +140,19 @@ class edges_in_file {
   }
 
  private:
-  edges_in_file(const graph_file& of, std::uint64_t cache_nbytes, const host_file& opened, const device_graph& graph,
-                simt::platform& device)
-      : of_(of),
-        opened_(opened),
-        has_room_(cache_nbytes / 8 * 7 >= of.head().file_nbytes),  // rings of the cache fill unevenly
-        target_copies_(graph.most_warps() * by_part<Target>::most, device),
-        weight_copies_(graph.most_warps() * by_part<weight>::most, device) {
-    opened_.advise(advice::whole);
-  }
-
-  template <share Share, class T>
-  auto read_by(std::uint64_t begin, T* copies) const {
+  template <share Share>
+  auto read_by(std::uint64_t begin, unsigned shift, std::byte* copies) const {
     if constexpr (Share == share::few) {
-      return by_part<T>{opened_.ref(), begin, copies};
+      return by_part{opened_.ref(), begin, shift, copies};
     } else {
-      return by_page<T>{opened_.ref(), begin};
+      return by_page{opened_.ref(), begin, shift};
     }
   }
 
   const graph_file& of_;
   const host_file& opened_;
   bool has_room_;
-  array<Target> target_copies_;
-  array<weight> weight_copies_;
+  array<std::byte> target_copies_, weight_copies_;
   share advised_ = share::most;
 };
 

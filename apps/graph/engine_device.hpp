@@ -92,13 +92,8 @@ class device_engine final : public engine {
     const auto begin = std::chrono::steady_clock::now();
     const std::uint64_t before = fs_.counters().bytes_filled;
     try {
-      if (file_.head().target_nbytes == 8) {
-        edges_in_file<std::uint64_t> edges(file_, fs_, opened_, lists_);
-        run(edges);
-      } else {
-        edges_in_file<std::uint32_t> edges(file_, fs_, opened_, lists_);
-        run(edges);
-      }
+      edges_in_file edges(file_, fs_, opened_, lists_);
+      run(edges);
     } catch (const read_failure& failure) {
       if (failure.error == -EDOM) file_.fail_target();
       if (failure.error == -ESTALE || failure.error == -ENXIO) file_.fail_changed();

@@ -12,88 +12,90 @@
 namespace gpufs::apps::graph {
 inline namespace GPUFS_MACHINE {
 
-// --- Ways to read an array. A warp makes a cursor, asks it for runs, and leaves it at the end; all lanes call with equal
-// arguments.
+// --- Ways to read an array of elements of 2^shift bytes, 4 or 8. A warp makes a cursor, asks it for runs, and leaves it at the
+// end; all lanes call with equal arguments.
 
 // n elements side by side, from the one that was asked for on; none: error.
-template <class T>
 struct run {
-  const T* data;
+  const std::byte* data;
   std::uint64_t n;
   int error;
 };
 
-template <class T>
 struct in_memory {
-  const T* data;
+  const std::byte* data;
+  unsigned shift;
 
   class cursor {
    public:
-    GPUFS_DEVICE explicit cursor(const in_memory& of) : data_(of.data) {}
-    GPUFS_DEVICE run<T> at(simt::warp, std::uint64_t i, std::uint64_t n) { return {data_ + i, n, 0}; }
+    GPUFS_DEVICE explicit cursor(const in_memory& of) : of_(of) {}
+    GPUFS_DEVICE run at(simt::warp, std::uint64_t i, std::uint64_t n) { return {of_.data + (i << of_.shift), n, 0}; }
     GPUFS_DEVICE void leave(simt::warp) {}
+    GPUFS_DEVICE unsigned shift() const { return of_.shift; }
 
    private:
-    const T* data_;
+    const in_memory& of_;  // the kernel's
   };
 };
 
 // Pages of the cache, in place: for kernels that read most of what they bring in.
-template <class T>
 struct by_page {
   file of;
   std::uint64_t begin;  // of the array, in bytes
+  unsigned shift;
 
   class cursor {
    public:
     GPUFS_DEVICE explicit cursor(const by_page& of) : of_(of) {}
-    GPUFS_DEVICE run<T> at(simt::warp warp, std::uint64_t i, std::uint64_t n) {
+    GPUFS_DEVICE run at(simt::warp warp, std::uint64_t i, std::uint64_t n) {
       if (i < first_ || i >= end_) {
         leave(warp);
-        page_ = map_page(warp, of_.of, static_cast<std::int64_t>(of_.begin + i * sizeof(T)));
+        page_ = map_page(warp, of_.of, static_cast<std::int64_t>(of_.begin + (i << of_.shift)));
         if (page_.error() != 0) return {nullptr, 0, page_.error()};
         first_ = i;
-        end_ = i + page_.nbytes() / sizeof(T);
+        end_ = i + (page_.nbytes() >> of_.shift);
       }
-      return {reinterpret_cast<const T*>(page_.data()) + (i - first_), n < end_ - i ? n : end_ - i, 0};
+      return {page_.data() + ((i - first_) << of_.shift), n < end_ - i ? n : end_ - i, 0};
     }
     GPUFS_DEVICE void leave(simt::warp warp) {
       if (first_ < end_) unmap_page(warp, std::move(page_));
       first_ = end_ = 0;
     }
+    GPUFS_DEVICE unsigned shift() const { return of_.shift; }
 
    private:
-    const by_page& of_;  // the kernel's
+    const by_page& of_;
     mapped_page<> page_;
     std::uint64_t first_ = 0, end_ = 0;  // of the elements that are mapped
   };
 };
 
 // Copies of what is asked for: with advise(random) it alone is brought in, by sectors.
-template <class T>
 struct by_part {
-  static constexpr std::uint64_t most = 256;  // elements a copy
+  static constexpr std::uint64_t most = 256, most_nbytes = most * 8;  // elements a copy, and their bytes
 
   file of;
   std::uint64_t begin;
-  T* copies;  // `most` for each warp of the launch
+  unsigned shift;
+  std::byte* copies;  // most_nbytes for each warp of the launch
 
   class cursor {
    public:
-    GPUFS_DEVICE explicit cursor(const by_part& of) : of_(of), mine_(of.copies + simt::global_warp_rank() * most) {}
-    GPUFS_DEVICE run<T> at(simt::warp warp, std::uint64_t i, std::uint64_t n) {
+    GPUFS_DEVICE explicit cursor(const by_part& of) : of_(of) {}
+    GPUFS_DEVICE run at(simt::warp warp, std::uint64_t i, std::uint64_t n) {
       warp.sync();  // all have read the last copy
       n = n < most ? n : most;
-      const auto nbytes = static_cast<std::int64_t>(n * sizeof(T));
-      const std::int64_t got = pread(warp, of_.of, mine_, n * sizeof(T), static_cast<std::int64_t>(of_.begin + i * sizeof(T)));
+      std::byte* const mine = of_.copies + simt::global_warp_rank() * most_nbytes;
+      const auto nbytes = static_cast<std::int64_t>(n << of_.shift);
+      const std::int64_t got = pread(warp, of_.of, mine, n << of_.shift, static_cast<std::int64_t>(of_.begin + (i << of_.shift)));
       if (got != nbytes) return {nullptr, 0, got < 0 ? static_cast<int>(got) : -ESTALE};
-      return {mine_, n, 0};
+      return {mine, n, 0};
     }
     GPUFS_DEVICE void leave(simt::warp) {}
+    GPUFS_DEVICE unsigned shift() const { return of_.shift; }
 
    private:
     const by_part& of_;
-    T* mine_;
   };
 };
 
@@ -178,6 +180,10 @@ GPUFS_DEVICE std::uint64_t end_of_side_by_side(simt::warp warp, std::uint32_t wa
   return warp.broadcast(end, simt::highest_lane(together));
 }
 
+GPUFS_DEVICE std::uint64_t target_at(const std::byte* data, std::uint64_t i, unsigned shift) {
+  return shift == 3 ? reinterpret_cast<const std::uint64_t*>(data)[i] : reinterpret_cast<const std::uint32_t*>(data)[i];
+}
+
 // Reads the lists of lanes from `begin` on, 32 edges at a time: all lanes call look(edges, begin), which is true where the lane
 // wants no more of its list. Edges of lists that nobody wants may be among them, in no lane's `mine`. most_ahead: so many edges are
 // asked for at once, at most. Ranges ascend with the lanes. 0; -EDOM: a vertex is not there; or why the edges could not be read.
@@ -195,7 +201,7 @@ GPUFS_DEVICE int read_lists(simt::warp warp, Cursor& edges, std::uint64_t nverti
     for (std::uint64_t k = 0; k < here.n; k += 32) {
       const std::uint64_t first = at + k, n = here.n - k < 32 ? here.n - k : 32;
       const bool is_read = warp.rank() < n;
-      const std::uint64_t target = is_read ? here.data[k + warp.rank()] : 0;
+      const std::uint64_t target = is_read ? target_at(here.data, k + warp.rank(), edges.shift()) : 0;
       const bool is_there = is_read && target < nvertices;
       std::uint32_t mine = 0;
       if (begin < end && begin < first + n) {

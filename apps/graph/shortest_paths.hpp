@@ -50,11 +50,11 @@ struct take_bucket {
   }
 };
 
-template <class Edges, class Weights>
+template <class Edges>
 struct relax {
   list_places places;
   Edges edges;
-  Weights weights;
+  Edges weights;
   std::uint64_t* lengths;
   const std::uint32_t* taken;
   std::uint32_t* waiting;
@@ -63,34 +63,34 @@ struct relax {
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     typename Edges::cursor cursor(edges);
-    typename Weights::cursor weight_cursor(weights);
+    typename Edges::cursor weight_cursor(weights);
     const int error = each_list(
         warp, places, [&](std::uint64_t w) { return taken[w] != 0; },
         [&](const lane_list& list) {
           const bool wants = list.is_there && has_bit(taken, list.of);
           const std::uint64_t length = wants ? simt::atomic_ref<std::uint64_t>(lengths[list.of]).load_relaxed() : std::uint64_t{0};
-          run<weight> of{nullptr, 0, 0};  // the weights of the edges from of_first on
+          run of{nullptr, 0, 0};  // the weights of the edges from of_first on
           std::uint64_t of_first = 0;
           int weight_error = 0;
-          const int got =
-              read_lists(warp, cursor, places.nvertices, wants ? list.begin : list.end, list.end, all_of_a_list,
-                         [&](const edges_of_lanes& now) {
-                           if (now.first < of_first || now.first + 32 > of_first + of.n) {
-                             of = weight_cursor.at(warp, now.first, now.nread);
-                             of_first = now.first;
-                             if (of.n == 0) weight_error = of.error;
-                           }
-                           const bool is_mine = is_wanted(warp, now) && warp.rank() < of.n - (now.first - of_first);
-                           const std::uint64_t from = warp.shfl(length, owner_of(warp, now, list.end));
-                           if (is_mine) {
-                             const std::uint64_t sum = from + of.data[now.first - of_first + warp.rank()];
-                             const simt::atomic_ref<std::uint64_t> of_target(lengths[now.target]);
-                             if (sum < of_target.load_relaxed() && sum < of_target.fetch_min(sum, std::memory_order_relaxed)) {
-                               set_bit(waiting, now.target);
-                             }
-                           }
-                           return weight_error != 0;
-                         });
+          const int got = read_lists(
+              warp, cursor, places.nvertices, wants ? list.begin : list.end, list.end, all_of_a_list,
+              [&](const edges_of_lanes& now) {
+                if (now.first < of_first || now.first + 32 > of_first + of.n) {
+                  of = weight_cursor.at(warp, now.first, now.nread);
+                  of_first = now.first;
+                  if (of.n == 0) weight_error = of.error;
+                }
+                const bool is_mine = is_wanted(warp, now) && warp.rank() < of.n - (now.first - of_first);
+                const std::uint64_t from = warp.shfl(length, owner_of(warp, now, list.end));
+                if (is_mine) {
+                  const std::uint64_t sum = from + reinterpret_cast<const weight*>(of.data)[now.first - of_first + warp.rank()];
+                  const simt::atomic_ref<std::uint64_t> of_target(lengths[now.target]);
+                  if (sum < of_target.load_relaxed() && sum < of_target.fetch_min(sum, std::memory_order_relaxed)) {
+                    set_bit(waiting, now.target);
+                  }
+                }
+                return weight_error != 0;
+              });
           return got != 0 ? got : weight_error;
         });
     cursor.leave(warp);
@@ -141,9 +141,9 @@ class paths_on_device {
   void relax_by() {
     const auto targets = edges_.template targets<Share>(direction::out);
     const auto weights = edges_.template weights<Share>();
-    run_on_device(graph_.most_blocks(), relax<std::remove_cv_t<decltype(targets)>, std::remove_cv_t<decltype(weights)>>{
-                                            graph_.places(direction::out), targets, weights, lengths_.get(), taken_.get(),
-                                            waiting_.get(), counts_.get()});
+    run_on_device(graph_.most_blocks(),
+                  relax<std::remove_cv_t<decltype(targets)>>{graph_.places(direction::out), targets, weights, lengths_.get(),
+                                                             taken_.get(), waiting_.get(), counts_.get()});
   }
 
   const device_graph& graph_;

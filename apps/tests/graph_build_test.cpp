@@ -141,14 +141,20 @@ TEST_F(made_graphs, of_text_have_the_lines_edges) {
 }
 
 TEST_F(made_graphs, of_long_text_have_all_lines_once) {
-  std::string lines;
-  for (unsigned i = 0; lines.size() < 5 << 20; ++i) lines += std::to_string(i) + " " + std::to_string(i * 7u % 100'003) + "\n";
-  const auto edges = open_text_edges(text(lines), true, 2, nobody).edges;
-  EXPECT_GT(edges->nparts(), 4u);
-  std::vector<weighted_edge> all;
-  for (std::uint64_t part = 0; part < edges->nparts(); ++part) edges->read_part(part, all);
-  ASSERT_EQ(all.size(), edges->nvertices());
-  for (unsigned i = 0; i < all.size(); ++i) ASSERT_TRUE(all[i].from == i && all[i].to == i * 7u % 100'003);
+  for (const std::size_t width : {std::size_t{0}, std::size_t{15}}) {  // of the latter one begins where each part does
+    std::string lines;
+    for (unsigned i = 0; lines.size() < 3 << 20; ++i) {
+      std::string line = std::to_string(i) + " " + std::to_string(i * 7u % 100'003);
+      line.resize(std::max(width, line.size()), ' ');
+      lines += line + "\n";
+    }
+    const auto edges = open_text_edges(text(lines), true, 2, nobody).edges;
+    EXPECT_GT(edges->nparts(), 2u);
+    std::vector<weighted_edge> all;
+    for (std::uint64_t part = 0; part < edges->nparts(); ++part) edges->read_part(part, all);
+    ASSERT_EQ(all.size(), std::count(lines.begin(), lines.end(), '\n'));
+    for (unsigned i = 0; i < all.size(); ++i) ASSERT_TRUE(all[i].from == i && all[i].to == i * 7u % 100'003);
+  }
 }
 
 TEST_F(made_graphs, of_a_matrix_have_its_entries) {

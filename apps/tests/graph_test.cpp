@@ -11,6 +11,7 @@
 #include "apps/graph/verify.hpp"
 #include "gpufs/simt/config.hpp"
 #include "graph_fixture.hpp"
+#include "simt/harness.hpp"
 
 namespace gpufs::apps::graph {
 namespace {
@@ -91,7 +92,7 @@ TEST(graphs, of_all_shapes_have_the_results_of_serial_algorithms) {
 
 TEST(graphs, that_are_long_have_as_many_rounds) {
   const test::folder folder;
-  const std::uint64_t n = 10'000;
+  const std::uint64_t n = 500 * simt::test::effort;
   test::write_lists(folder.file("graph"), n, test::path_of(n), false, false, false);
   const graph_file graph(folder.file("graph"));
   const bfs_result found = make(false, graph)->bfs(0, nobody);
