@@ -18,7 +18,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 INCLUDE_OF_INSIDE = re.compile(r'^\s*#\s*include\s+["<]([^">]*gpufs/[^">]*detail/[^">]+)[">]', re.MULTILINE)
 
 # Bottom up: each with the parts that its headers may include, besides its own.
-DEVICE_SIDE = {"simt", "cache", "source", "names", "transport"}
+DEVICE_SIDE = {"simt", "nvme", "cache", "source", "names", "transport"}
 PARTS: dict[str, set[str]] = {
     "simt": set(),
     "nvme": {"simt"},
@@ -26,7 +26,7 @@ PARTS: dict[str, set[str]] = {
     "source": {"simt"},
     "transport": {"simt", "source"},
     "names": {"simt", "source", "transport"},
-    "store": {"simt", "source", "transport", "names"},  # of transport only what names brings along
+    "store": {"simt", "nvme", "source", "transport", "names"},  # of transport only what names brings along
     "service": {"simt", "source", "names", "transport", "store"},
     "file": DEVICE_SIDE,
     "pointer": DEVICE_SIDE | {"file"},

@@ -26,6 +26,8 @@ std::string hex(std::uint32_t word) {
   return text;
 }
 
+constexpr int most_resets = 3;  // in a row, of a controller that fails while it is reset
+
 clock::time_point in(std::uint64_t ns) { return clock::now() + std::chrono::nanoseconds(ns); }
 
 }  // namespace
@@ -69,7 +71,9 @@ void controller::take_over() {
   const auto mdts = field<std::uint8_t>(page_.data(), 77);
   limits_.most_nbytes = mdts == 0 ? 0 : mdts >= 48 ? 0 : std::uint64_t{1} << (mdts + limits_.cap.least_page_shift());
   limits_.has_write_cache = (field<std::uint8_t>(page_.data(), 525) & 1) != 0;
-  limits_.nqueues = ask_for_queues(options_.nqueues);
+  const std::uint32_t nhost = options_.host_queue && options_.nqueues < 65535 ? 1 : 0;
+  const std::uint32_t granted = ask_for_queues(options_.nqueues + nhost);
+  limits_.nqueues = granted > nhost ? granted - nhost : granted;
 
   std::uint64_t most = std::max<std::uint64_t>(options_.buffer_nbytes, std::uint64_t{4} << 20);  // of a command
   if (limits_.most_nbytes != 0) most = std::min(most, limits_.most_nbytes);
@@ -87,6 +91,11 @@ void controller::take_over() {
     layouts.push_back(made.layout());
   }
   layouts_ = memory_.allocate(layouts);
+  if (granted > limits_.nqueues) {
+    blocks_ = std::make_unique<host_blocks>(access_, machine_, granted, limits_.most_nbytes, options_.host_timeout_ns);
+    blocks_->queue().begin(limits_.cap.doorbell_stride());
+    if (!create(blocks_->queue())) refuse(EIO, "it refuses to make a queue for the host");
+  }
   for (const auto& each : queues_) each->open();
 }
 
@@ -165,15 +174,26 @@ std::uint32_t controller::ask_for_queues(std::uint32_t n) {
 bool controller::create(queue_memory& queue) {
   const queue_layout& layout = queue.layout();
   const auto one = [&](std::uint32_t what, const dma_region& memory, std::uint32_t flags) {
-    submission ask{};
-    ask.cdw0 = what;
-    ask.prp1 = memory.is_contiguous() ? memory.page_at(0) : queue.page_list(memory);
-    ask.cdw10 = (layout.nslots - 1) << 16 | layout.id;
-    ask.cdw11 = flags | (memory.is_contiguous() ? 1 : 0);  // no interrupts
-    return execute(ask) == 0;
+    return memory.is_contiguous() ? create(what, layout.id, layout.nslots, memory.page_at(0), flags | 1)
+                                  : create(what, layout.id, layout.nslots, queue.page_list(memory), flags);
   };
   return one(admin::create_completions, queue.completions(), 0) &&
          one(admin::create_submissions, queue.submissions(), layout.id << 16);
+}
+
+bool controller::create(host_queue& queue) {
+  return create(admin::create_completions, queue.id(), host_queue::nslots, queue.completions_at(), 1) &&
+         create(admin::create_submissions, queue.id(), host_queue::nslots, queue.submissions_at(), queue.id() << 16 | 1);
+}
+
+// Flags: bit 0, the queue lies in one piece. No interrupts.
+bool controller::create(std::uint32_t what, std::uint32_t id, std::uint32_t nslots, std::uint64_t address, std::uint32_t flags) {
+  submission ask{};
+  ask.cdw0 = what;
+  ask.prp1 = address;
+  ask.cdw10 = (nslots - 1) << 16 | id;
+  ask.cdw11 = flags;
+  return execute(ask) == 0;
 }
 
 // Submissions first: the controller ends all their commands before it answers.
@@ -234,9 +254,33 @@ const namespace_layout* controller::open(std::uint32_t nsid) {
   const std::uint64_t most =
       limits_.most_nbytes == 0 ? options_.buffer_nbytes : std::min<std::uint64_t>(options_.buffer_nbytes, limits_.most_nbytes);
   made.blocks_a_command = static_cast<std::uint32_t>(std::min<std::uint64_t>(most >> made.block_shift, 65536));
+  if (made.blocks_a_command == 0) {
+    refuse(EOPNOTSUPP, "its blocks have " + std::to_string(found->block_nbytes) + " bytes, and a command moves at most " +
+                           std::to_string(most) + " (MDTS)");
+  }
   made.writable = options_.writable ? 1 : 0;
   const std::lock_guard lock(mutex_);
   return memory_.allocate(std::vector{made});
+}
+
+template <class Work>
+int controller::by_host(Work work) {
+  const std::lock_guard lock(mutex_);
+  if (done_.dead) return -ENODEV;
+  if (!blocks_) return -EOPNOTSUPP;
+  const int error = work(*blocks_);
+  if (error == -ETIMEDOUT) reset_locked();  // or the answer may come as another command's, and into the buffer
+  return error;
+}
+int controller::read(const namespace_facts& of, std::uint64_t offset, std::span<std::byte> to) {
+  return by_host([&](host_blocks& blocks) { return blocks.read(of, offset, to); });
+}
+int controller::write(const namespace_facts& of, std::uint64_t offset, std::span<const std::byte> from) {
+  if (!options_.writable) return -EROFS;
+  return by_host([&](host_blocks& blocks) { return blocks.write(of, offset, from); });
+}
+int controller::flush(const namespace_facts& of) {
+  return by_host([&](host_blocks& blocks) { return blocks.flush(of); });
 }
 
 std::unique_ptr<dma_region> controller::make_memory(std::size_t nbytes) {
@@ -317,26 +361,44 @@ void controller::close_for_good() {
 }
 
 void controller::reset_locked() {
-  try {
-    for (const auto& queue : queues_) queue->close();
-    // Not before all are out: who is inside may still ring.
-    const auto until = in(options_.inside_wait_ns);
-    const bool all_out = std::all_of(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue->is_empty_by(until); });
-    set_ready(false);  // from here on it touches no memory
-    if (!all_out) refuse(ETIMEDOUT, "kernels are inside its queues, and do not leave");
-    start();
-    if (ask_for_queues(limits_.nqueues) < limits_.nqueues) refuse(EIO, "it grants fewer queues than before");
-    for (const auto& queue : queues_) {
-      queue->begin_anew();
-      if (!create(*queue)) refuse(EIO, "it refuses to make queues again");
+  std::string why;
+  for (int tries = 0; tries < most_resets; ++tries) {
+    try {
+      bring_back();
+      ++done_.resets;
+      return;
+    } catch (const std::system_error& error) {
+      why = error.what();
+      if (error.code().value() != EIO) break;  // else it has failed once more meanwhile
+    } catch (const std::exception& error) {    // the device's, as after a kernel that was stopped
+      why = error.what();
+      break;
     }
-    for (const auto& queue : queues_) queue->open();
-    ++done_.resets;
-  } catch (const std::exception& error) {  // the controller's, or the device's, as after a kernel that was stopped
-    done_.dead = true;
-    std::fprintf(stderr, "%s\n", error.what());
-    close_for_good();
   }
+  done_.dead = true;
+  std::fprintf(stderr, "%s\n", why.c_str());
+  close_for_good();
+}
+
+void controller::bring_back() {
+  for (const auto& queue : queues_) queue->close();
+  // Not before all are out: who is inside may still ring.
+  const auto until = in(options_.inside_wait_ns);
+  const bool all_out = std::all_of(queues_.begin(), queues_.end(), [&](const auto& queue) { return queue->is_empty_by(until); });
+  set_ready(false);  // from here on it touches no memory
+  if (!all_out) refuse(ETIMEDOUT, "kernels are inside its queues, and do not leave");
+  start();
+  const std::uint32_t nall = limits_.nqueues + (blocks_ ? 1 : 0);
+  if (ask_for_queues(nall) < nall) refuse(EIO, "it grants fewer queues than before");
+  if (blocks_) {
+    blocks_->queue().begin(limits_.cap.doorbell_stride());
+    if (!create(blocks_->queue())) refuse(EIO, "it refuses to make the host's queue again");
+  }
+  for (const auto& queue : queues_) {
+    queue->begin_anew();
+    if (!create(*queue)) refuse(EIO, "it refuses to make queues again");
+  }
+  for (const auto& queue : queues_) queue->open();
 }
 
 void controller::look_now_and_then() {

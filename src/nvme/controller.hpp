@@ -6,25 +6,16 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "admin_queue.hpp"
+#include "gpufs/nvme/controller_options.hpp"
+#include "host_blocks.hpp"
 #include "queue_memory.hpp"
 
 namespace gpufs::nvme {
-
-struct controller_options {
-  std::uint32_t nqueues = 8;           // pairs, at most; the controller may grant fewer
-  std::uint32_t depth = 256;           // slots of each, 2 to 16,384; cut to what the controller can
-  std::uint32_t buffer_nbytes = 4096;  // of each record, a multiple of 4,096: the most that one command of `blocks` moves
-  bool writable = false;
-  std::uint64_t admin_timeout_ns = 1'000'000'000;  // of one admin command
-  std::uint64_t abort_wait_ns = 20'000'000;        // for the completion of a command that was aborted
-  std::uint64_t inside_wait_ns = 1'000'000'000;    // for groups that are inside, before queues are made again
-  std::uint64_t look_every_ns = 2'000'000;         // at what kernels gave up; 0: only recover() looks
-};
 
 // What the controller says of itself.
 struct controller_limits {
@@ -34,12 +25,6 @@ struct controller_limits {
   std::uint32_t nqueues = 0;      // granted
   std::uint32_t depth = 0;        // slots of each
   bool has_write_cache = false;   // so that only flush, or force_unit_access, brings writes to the medium
-};
-
-struct namespace_facts {
-  std::uint32_t nsid;
-  std::uint64_t nblocks;
-  std::uint32_t block_nbytes;
 };
 
 // Members may be called from several host threads. Constructor and member functions throw std::system_error, whose words say what
@@ -59,6 +44,13 @@ class controller {
   // For kernels: the namespace, with all queues. EOPNOTSUPP, with metadata, or protected. The address is device memory, and lives
   // as long as this.
   const namespace_layout* open(std::uint32_t nsid);
+  bool has_host_queue() const { return blocks_ != nullptr; }
+  // Bytes that the host reads and writes by a queue of its own (options.host_queue): they need not begin or end a block. One call
+  // at a time; the others wait. 0 or -errno, as host_blocks has them; -EROFS, the options do not say writable; -EOPNOTSUPP, there
+  // is no such queue, as the controller grants one pair only; -ENODEV, it is lost. After -ETIMEDOUT it has been reset.
+  int read(const namespace_facts& of, std::uint64_t offset, std::span<std::byte> to);
+  int write(const namespace_facts& of, std::uint64_t offset, std::span<const std::byte> from);
+  int flush(const namespace_facts& of);
   // Memory for commands of one's own (queue_pair::submit). It must end before this, after all its commands.
   std::unique_ptr<dma_region> make_memory(std::size_t nbytes);
 
@@ -86,6 +78,10 @@ class controller {
   void identify(std::uint32_t what, std::uint32_t nsid);
   std::uint32_t ask_for_queues(std::uint32_t n);  // how many it grants
   bool create(queue_memory& queue);
+  bool create(host_queue& queue);
+  bool create(std::uint32_t what, std::uint32_t id, std::uint32_t nslots, std::uint64_t address, std::uint32_t flags);
+  template <class Work>
+  int by_host(Work work);
   bool remove(queue_memory& queue);
   int execute(const submission& what, std::uint32_t* result = nullptr) {
     return admin_.execute(what, options_.admin_timeout_ns, result);
@@ -98,6 +94,7 @@ class controller {
   bool abort_all(queue_memory& queue, const std::vector<std::uint32_t>& records);
   bool make_again(queue_memory& queue);
   void reset_locked();
+  void bring_back();
   void close_for_good();
   void look_now_and_then();
 
@@ -105,11 +102,12 @@ class controller {
   simt::platform& machine_;
   controller_options options_;
   controller_limits limits_;
-  admin_queue admin_;
+  host_queue admin_;
   dma_region page_;  // for what identify answers
   simt::device_memory memory_;
   std::vector<std::unique_ptr<queue_memory>> queues_;
   const queue_layout* layouts_ = nullptr;
+  std::unique_ptr<host_blocks> blocks_;  // where there is a queue for the host
 
   mutable std::mutex mutex_;
   counts done_{};

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "controller_access.hpp"
+#include "gpufs/nvme/controller_access.hpp"
 #include "gpufs/nvme/detail/layout.hpp"
 #include "gpufs/simt/detail/device_memory.hpp"
 

@@ -20,7 +20,8 @@ queue_memory::queue_memory(controller_access& access, simt::platform& machine, c
       lists_(access, machine, std::size_t{options.nslots} * list_pages_for(options.command_nbytes) * bus_page_nbytes),
       buffers_(access, machine, std::size_t{options.nslots - 1} * options.buffer_nbytes),
       page_lists_(access, machine, 2 * bus_page_nbytes),
-      given_up_(machine, sizeof(std::uint64_t)) {
+      given_up_(machine, sizeof(std::uint64_t)),
+      zeros_(options.nslots) {
   const std::uint32_t nrecords = options.nslots - 1;
   std::vector<std::uint64_t> free((nrecords + 63) / 64, ~std::uint64_t{0});
   if (nrecords % 64 != 0) free.back() >>= 64 - nrecords % 64;
@@ -73,7 +74,8 @@ bool queue_memory::is_empty_by(clock::time_point until) const {
 
 void queue_memory::begin_anew() {
   std::memset(completions_.data(), 0, completions_.nbytes());
-  memory_.zero(layout_.published, layout_.nslots);
+  // By a copy of zeros: CUDA zeroes memory by a kernel, which would wait for those that fill the device, and they for this.
+  memory_.write(layout_.published, std::span<const std::uint64_t>(zeros_));
   queue_words& words = *layout_.words;
   // One by one: whoever finds the gate closed may be adding itself to `users`, and taking itself away, meanwhile.
   set(words.tail, std::uint64_t{0});

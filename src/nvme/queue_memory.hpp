@@ -53,6 +53,7 @@ class queue_memory {
   simt::device_memory memory_;
   dma_region submissions_, completions_, lists_, buffers_, page_lists_;
   pinned_memory given_up_;
+  const std::vector<std::uint64_t> zeros_;  // as many as slots
   queue_layout layout_{};
   std::uint64_t seen_given_up_ = 0;
 };

@@ -41,6 +41,19 @@ TEST(nvme_blocks, commands_of_a_warp_take_few_doorbells) {
   EXPECT_LT(words.ndoorbells * 3, words.ncommands);
 }
 
+// One fetched command fewer than was said before is a slot that the controller has given back already.
+TEST(nvme_blocks, a_head_that_goes_back_is_counted_and_ignored) {
+  rig on({.nblocks = 64, .lazy = false}, {.nqueues = 1, .depth = 8, .writable = true});
+  std::vector<std::byte> bytes(512);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1}, bytes), 512);
+  on.soft.add({.does = soft_fault::what::back, .opcode = 2});
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1}, bytes), 512);
+  EXPECT_EQ(on.driver->queue(0).words().head, 3u);
+  on.nunexpected = 1;
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1}, bytes), 512);
+  EXPECT_EQ(on.driver->queue(0).words().head, 24u);
+}
+
 TEST(nvme_blocks, limits_of_the_device_are_kept) {
   struct {
     const char* what;
@@ -223,6 +236,7 @@ TEST(nvme_controller, that_cannot_be_used_is_refused_by_name) {
       {"in one piece", EINVAL, {.contiguous_queues = true}, {.depth = 256}},
       {"has metadata", EOPNOTSUPP, {.metadata = true}, {}},
       {"more than buffer_nbytes", EINVAL, {.nblocks = 16, .block_shift = 13}, {}},
+      {"moves at most 8192 (MDTS)", EOPNOTSUPP, {.nblocks = 16, .block_shift = 14, .mdts = 1}, {.buffer_nbytes = 16384}},
       {"2 to 16,384 slots", EINVAL, {}, {.depth = 1}},
       {"pairs of queues", EINVAL, {}, {.nqueues = 0}},
       {"multiple of 4,096", EINVAL, {}, {.buffer_nbytes = 512}},

@@ -248,6 +248,40 @@ TEST(nvme_recovery, a_record_that_was_used_again_has_ended_for_who_gave_it_up) {
   EXPECT_FALSE(has_ended(on, second.ticket));
 }
 
+// Fills the device until the host says so.
+struct fill_device {
+  std::uint32_t* go;
+  std::uint32_t* nblocks;
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    simt::atomic_ref<std::uint32_t>(*nblocks).fetch_add(1, std::memory_order_relaxed);
+    simt::backoff pause;
+    for (const simt::deadline until(20'000'000'000); simt::atomic_ref<std::uint32_t>(*go).load_relaxed() == 0 && !until.expired();)
+      pause();
+  }
+};
+
+// Whoever waits inside a kernel for queues that are made again needs them while there is room for no other kernel.
+TEST(nvme_recovery, queues_are_made_again_while_kernels_fill_the_device) {
+  rig on({.nblocks = 64}, quiet());
+  const simt::device_array<std::uint32_t> words(2);
+  const fill_device kernel{words.get(), words.get() + 1};
+  simt::launch_config all{.grid = 1, .block = 1024, .cooperative = true};
+  all.grid = simt::max_cooperative_grid(all, kernel);
+  std::thread filler([&] { simt::launch(all, kernel); });
+  EXPECT_TRUE(soon([&] { return words.read_one(1) == all.grid; }));
+  const auto begin = std::chrono::steady_clock::now();
+  on.driver->reset();
+  const auto took = std::chrono::steady_clock::now() - begin;
+  words.write_one(1);
+  filler.join();
+  EXPECT_LT(took, std::chrono::seconds(10));
+  EXPECT_EQ(on.driver->done().resets, 1u);
+  std::vector<std::byte> bytes(512);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1}, bytes), 512);
+}
+
 // Offsets, two pages, lists, and lists of lists, of memory whose pages lie anywhere; the controller reads what it is told by rules
 // of its own.
 TEST(nvme_prps, tell_of_all_bytes_and_no_others) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The controller in software notes what drivers must not do: here is one that does it.
-#include "nvme/soft_controller.hpp"
+#include "gpufs/nvme/soft_controller.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,14 @@
 #include <cstring>
 #include <thread>
 
-#include "../../src/nvme/admin_queue.hpp"
+#include "../../src/nvme/host_queue.hpp"
 
 namespace gpufs::test {
 namespace {
+
+using nvme::soft_controller;
+using nvme::soft_fault;
+using nvme::soft_options;
 
 // A driver of a few lines, with a pair of queues of eight slots.
 class small_driver {
@@ -73,7 +77,7 @@ class small_driver {
   }
 
   soft_controller soft;
-  nvme::admin_queue admin;
+  nvme::host_queue admin;
   nvme::dma_region out, in, data;
 };
 

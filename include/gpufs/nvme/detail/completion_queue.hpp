@@ -17,9 +17,9 @@ class completion_queue {
 
   // Collective, for a thread, a tile of a warp, or a warp. Delivers what completions there are, to whomever they belong, as many at
   // a time as the group has lanes. Returns how many; 0 also while another group does this, and while the gate is closed. Waits for
-  // nobody.
+  // nobody. Out of line: who waits calls it from several places.
   template <class Group>
-  GPUFS_DEVICE std::uint32_t poll(Group group) const {
+  GPUFS_DEVICE_COLD std::uint32_t poll(Group group) const {
     const simt::atomic_ref<std::uint32_t> polling(words_.polling);
     bool mine = false;
     if (group.leader()) {

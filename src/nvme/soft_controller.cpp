@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registers, queues and what happens when. soft_commands.cpp has what commands do.
-#include "nvme/soft_controller.hpp"
+#include "gpufs/nvme/soft_controller.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 
+#include "dma_region.hpp"
 #include "gpufs/simt/wait.hpp"
+#include "soft_image.hpp"
 
-namespace gpufs::test {
+namespace gpufs::nvme {
 
 namespace {
 
@@ -23,9 +25,16 @@ std::uint64_t now_ns() {
 
 soft_controller::soft_controller(simt::platform& machine, const soft_options& options)
     : options_(options),
-      registers_(machine, 0x1000 + nbells * (4u << options.doorbell_stride_shift)),
-      random_(options.seed),
-      images_(options.nnamespaces, soft_image(options.nblocks << options.block_shift)) {
+      registers_(std::make_unique<pinned_memory>(machine, 0x1000 + nbells * (4u << options.doorbell_stride_shift))),
+      random_(options.seed) {
+  if (options.image.empty()) {
+    for (std::uint32_t i = 0; i < options.nnamespaces; ++i) images_.emplace_back(options.nblocks << options.block_shift);
+  } else {
+    options_.nnamespaces = 1;
+    images_.emplace_back(options.image, 1u << options.block_shift);
+    options_.nblocks = images_[0].nbytes() >> options.block_shift;
+  }
+  nblocks_.assign(images_.size(), options_.nblocks);
   const std::uint64_t capabilities =
       (options.most_entries - 1) | std::uint64_t{options.contiguous_queues} << 16 | std::uint64_t{options.ready_halves} << 24 |
       std::uint64_t{options.doorbell_stride_shift} << 32 | std::uint64_t{options.nvm_commands} << 37 |
@@ -39,6 +48,10 @@ soft_controller::soft_controller(simt::platform& machine, const soft_options& op
 soft_controller::~soft_controller() {
   ends_.store(true);
   thread_.join();
+}
+
+std::uint32_t* soft_controller::word(std::uint32_t offset) const {
+  return reinterpret_cast<std::uint32_t*>(registers_->data() + offset);
 }
 
 std::uint32_t soft_controller::read32(std::uint32_t offset) {
@@ -108,6 +121,10 @@ void soft_controller::unplug() {
 void soft_controller::never_disable() {
   const std::lock_guard lock(mutex_);
   stays_ready_ = true;
+}
+void soft_controller::resize(std::uint64_t nblocks, std::uint32_t nsid) {
+  const std::lock_guard lock(mutex_);
+  nblocks_.at(nsid - 1) = std::clamp<std::uint64_t>(nblocks, 1, options_.nblocks);
 }
 void soft_controller::lose_power() {
   const std::lock_guard lock(mutex_);
@@ -338,7 +355,9 @@ bool soft_controller::complete_some() {
     } else {
       status = execute(each.what);
     }
-    if (!each.has_fault || each.fault.does != soft_fault::what::lose) post(each.queue, each.what.id(), status, result);
+    const bool is_back = each.has_fault && each.fault.does == soft_fault::what::back;
+    if (!each.has_fault || each.fault.does != soft_fault::what::lose)
+      post(each.queue, each.what.id(), status, result, is_back ? 2 : 0);
     did = true;
   }
   std::erase_if(working_, [](const work& each) { return each.due_ns == ended; });
@@ -346,12 +365,13 @@ bool soft_controller::complete_some() {
 }
 
 // An entry: its last word, which has the phase, comes last.
-bool soft_controller::post(std::uint32_t queue, std::uint16_t id, std::uint32_t status, std::uint32_t result) {
+bool soft_controller::post(std::uint32_t queue, std::uint16_t id, std::uint32_t status, std::uint32_t result, std::uint32_t back) {
   submissions& from = submissions_.at(queue);
   completions& to = completions_.at(queue == 0 ? 0 : from.completions);
   if ((to.tail + 1) % to.n == to.bell) return false;
   auto* const entry = reinterpret_cast<std::uint32_t*>(to.page[to.tail / 256] + to.tail % 256 * 16);
-  const std::uint32_t words[4] = {result, 0, from.head | queue << 16, id | to.phase << 16 | status << 17};
+  const std::uint32_t words[4] = {result, 0, (from.head + from.n - back) % from.n | queue << 16,
+                                  id | to.phase << 16 | status << 17};
   for (int i = 0; i < 4; ++i) {
     if (options_.lazy && i != 0 && draw(8) == 0) std::this_thread::yield();
     std::atomic_ref(entry[i]).store(words[i], std::memory_order_release);
@@ -365,4 +385,4 @@ bool soft_controller::post(std::uint32_t queue, std::uint16_t id, std::uint32_t 
   return true;
 }
 
-}  // namespace gpufs::test
+}  // namespace gpufs::nvme

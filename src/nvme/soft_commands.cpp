@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include "nvme/soft_controller.hpp"
+#include "dma_region.hpp"
+#include "gpufs/nvme/soft_controller.hpp"
+#include "soft_image.hpp"
 
-namespace gpufs::test {
+namespace gpufs::nvme {
 
 namespace {
 
@@ -13,7 +15,7 @@ namespace {
 constexpr std::uint32_t invalid_opcode = 0x01, invalid_field = 0x02, data_transfer_error = 0x04, abort_requested = 0x07,
                         queue_deleted = 0x08, invalid_namespace = 0x0b, invalid_prp_offset = 0x13, lba_out_of_range = 0x80,
                         invalid_completion_queue = 0x100, invalid_queue_id = 0x101, invalid_queue_size = 0x102,
-                        invalid_queue_deletion = 0x10c;
+                        invalid_queue_deletion = 0x10c, write_fault = 0x280;
 constexpr std::uint32_t dnr = 1u << 14;
 
 }  // namespace
@@ -24,15 +26,14 @@ std::uint32_t soft_controller::execute(const command_words& what) {
   if (what.opcode() > 2) return invalid_opcode | dnr;
   if (nsid == 0 || nsid > images_.size()) return invalid_namespace | dnr;
   if (what.opcode() != 0) return transfer(what, what.opcode() == 1);
-  images_[nsid - 1].flush();
   ++done_.flushes;
-  return 0;
+  return images_[nsid - 1].flush() == 0 ? 0 : write_fault;
 }
 
 std::uint32_t soft_controller::transfer(const command_words& what, bool writes) {
   soft_image& image = images_[what.dword[1] - 1];
   const std::uint64_t lba = what.quad(10), nblocks = (what.dword[12] & 0xffff) + 1;
-  const std::uint64_t all = options_.hole + options_.nblocks;
+  const std::uint64_t all = options_.hole + nblocks_[what.dword[1] - 1];
   if (lba > all || nblocks > all - lba) return lba_out_of_range | dnr;
   if (lba < options_.hole) {
     note("blocks of the hole are touched");
@@ -217,7 +218,7 @@ std::uint32_t soft_controller::identify(const command_words& what) {
   switch (what.dword[10] & 0xff) {
     case 0:
       if (nsid == 0 || nsid > images_.size()) return invalid_namespace | dnr;
-      for (const std::size_t offset : {0, 8, 16}) put(offset, options_.hole + options_.nblocks);
+      for (const std::size_t offset : {0, 8, 16}) put(offset, options_.hole + nblocks_[nsid - 1]);
       put(26, std::uint8_t{1});  // the second of its formats
       put(25, std::uint8_t{1});
       put(128, std::uint32_t{12u << 16});
@@ -244,4 +245,4 @@ std::uint32_t soft_controller::identify(const command_words& what) {
   }
 }
 
-}  // namespace gpufs::test
+}  // namespace gpufs::nvme

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "admin_queue.hpp"
+#include "host_queue.hpp"
 
 #include <atomic>
 #include <cerrno>
@@ -9,20 +9,21 @@
 
 namespace gpufs::nvme {
 
-void admin_queue::begin(std::uint32_t doorbell_stride) {
+void host_queue::begin(std::uint32_t doorbell_stride) {
   stride_ = doorbell_stride;
   next_ = 0;
   std::memset(completions_.data(), 0, completions_.nbytes());  // phases of an earlier time
+  if (id_ != 0) return;
   access_.write32(at::admin_sizes, (nslots - 1) << 16 | (nslots - 1));
   const auto write_address = [&](std::uint32_t offset, std::uint64_t address) {
     access_.write32(offset, static_cast<std::uint32_t>(address));
     access_.write32(offset + 4, static_cast<std::uint32_t>(address >> 32));
   };
-  write_address(at::admin_submissions, submissions_.page_at(0));
-  write_address(at::admin_completions, completions_.page_at(0));
+  write_address(at::admin_submissions, submissions_at());
+  write_address(at::admin_completions, completions_at());
 }
 
-int admin_queue::execute(const submission& what, std::uint64_t timeout_ns, std::uint32_t* result) {
+int host_queue::execute(const submission& what, std::uint64_t timeout_ns, std::uint32_t* result) {
   const auto id = static_cast<std::uint32_t>(next_ & 0xffff);
   auto& place = reinterpret_cast<submission*>(submissions_.data())[next_ % nslots];
   place = what;
@@ -31,13 +32,14 @@ int admin_queue::execute(const submission& what, std::uint64_t timeout_ns, std::
   const std::uint32_t phase = ~(next_ / nslots) & 1;
   ++next_;
   const auto slot = static_cast<std::uint32_t>(next_ % nslots);
-  access_.write32(at::doorbells, slot);  // after the command: see write32
+  const std::uint32_t bell = at::doorbells + 2 * id_ * stride_;
+  access_.write32(bell, slot);  // after the command: see write32
   const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout_ns);
   for (;;) {
     // Meets the controller's write, whose last word this is.
     const std::uint32_t status = std::atomic_ref(entry.status).load(std::memory_order_acquire);
     if ((status >> 16 & 1) == phase) {
-      access_.write32(at::doorbells + stride_, slot);
+      access_.write32(bell + stride_, slot);
       if ((status & 0xffff) != id) return -ETIMEDOUT;  // an answer to nothing that was asked: as good as none
       if (result != nullptr) *result = entry.result;
       return static_cast<int>(status >> 17);

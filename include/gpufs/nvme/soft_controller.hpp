@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // An NVMe controller in software, as the NVM Express specifications (Base 2.0, NVM Command Set 1.0) have it: one thread of the host
-// that looks at registers and doorbells in memory, and moves blocks of an image. It takes nothing from the queues' code that it is
-// to test, but the way in which that reaches a controller. It notes whatever a driver does that the specifications forbid, and does
-// on demand whatever they allow, and some of what they do not.
+// that looks at registers and doorbells in memory, and moves blocks of an image, for kernels of this process. It takes nothing from
+// the queues' code that it is to test, but the way in which that reaches a controller. It notes whatever a driver does that the
+// specifications forbid, and does on demand whatever they allow, and some of what they do not. For programs without a device, and
+// for tests; it is no measure of one.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <string>
@@ -15,14 +17,18 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../../src/nvme/dma_region.hpp"
-#include "nvme/soft_image.hpp"
+#include "gpufs/nvme/controller_access.hpp"
+#include "gpufs/simt/platform.hpp"
 
-namespace gpufs::test {
+namespace gpufs::nvme {
+
+class pinned_memory;
+class soft_image;
 
 struct soft_options {
-  std::uint64_t nblocks = 4096;
-  std::uint64_t hole = 0;  // so many blocks more before them, which nobody may touch
+  std::string image{};           // a file that has the blocks, of the one namespace; empty: memory, of zeros at first
+  std::uint64_t nblocks = 4096;  // of memory
+  std::uint64_t hole = 0;        // so many blocks more before them, which nobody may touch
   std::uint32_t block_shift = 9;
   std::uint32_t nnamespaces = 1;  // each with an image of its own
   bool metadata = false;          // formats of 8 bytes a block beside its data
@@ -50,6 +56,7 @@ struct soft_options {
 struct soft_fault {
   enum class what {
     fail,   // completes with `status`, and moves nothing
+    back,   // does it, and its completion says that fewer commands were fetched than one before said (SQHD)
     lose,   // does it, and posts no completion
     stick,  // keeps it: moves its blocks when move_stuck is called, and posts no completion
     delay,  // completes it after `delay_ns`
@@ -62,8 +69,10 @@ struct soft_fault {
   std::uint64_t delay_ns = 0;
 };
 
-class soft_controller final : public nvme::controller_access {
+// Any host thread. Its driver must have ended before it.
+class soft_controller final : public controller_access {
  public:
+  // Throws std::system_error where the image is no file that can be read and written, of whole blocks.
   soft_controller(simt::platform& machine, const soft_options& options);
   ~soft_controller() override;
 
@@ -75,11 +84,12 @@ class soft_controller final : public nvme::controller_access {
   std::string name() const override { return "gpufs-nvme-soft"; }
 
   void add(const soft_fault& fault);
-  void move_stuck();     // those that it keeps move their blocks, each time
-  void fail();           // CSTS.CFS: it does nothing more until it is reset
-  void unplug();         // its registers read as all ones, and it does nothing more
-  void never_disable();  // RDY stays 1
-  void lose_power();     // what only its cache has is gone
+  void move_stuck();                                           // those that it keeps move their blocks, each time
+  void fail();                                                 // CSTS.CFS: it does nothing more until it is reset
+  void unplug();                                               // its registers read as all ones, and it does nothing more
+  void never_disable();                                        // RDY stays 1
+  void lose_power();                                           // what only its cache has is gone; of an image in a file nothing is
+  void resize(std::uint64_t nblocks, std::uint32_t nsid = 1);  // the namespace has fewer blocks from now on: 1 to as many as it had
   // Whether somebody else steps, and not its own thread: so that tests say when, between which steps of lanes. A step looks at
   // registers and doorbells once, fetches some commands and ends some; it waits for nobody. Returns whether there was anything to
   // do.
@@ -138,20 +148,21 @@ class soft_controller final : public nvme::controller_access {
   std::uint32_t identify(const command_words& what);
   std::uint32_t create(const command_words& what, bool of_submissions);
   std::uint32_t remove(const command_words& what, bool of_submissions);
-  bool post(std::uint32_t queue, std::uint16_t id, std::uint32_t status, std::uint32_t result);
+  bool post(std::uint32_t queue, std::uint16_t id, std::uint32_t status, std::uint32_t result, std::uint32_t back = 0);
   std::byte* at(std::uint64_t address, std::uint64_t nbytes);
-  std::uint32_t* word(std::uint32_t offset) const { return reinterpret_cast<std::uint32_t*>(registers_.data() + offset); }
+  std::uint32_t* word(std::uint32_t offset) const;
   std::uint32_t load(std::uint32_t offset) const { return std::atomic_ref(*word(offset)).load(std::memory_order_acquire); }
   void store(std::uint32_t offset, std::uint32_t value) { std::atomic_ref(*word(offset)).store(value, std::memory_order_release); }
   std::uint32_t bell_offset(std::uint32_t n) const { return 0x1000 + n * (4u << options_.doorbell_stride_shift); }
   std::uint64_t draw(std::uint64_t n) { return n == 0 ? 0 : random_() % n; }
   void note(const std::string& violation);
 
-  const soft_options options_;
-  nvme::pinned_memory registers_;
+  soft_options options_;
+  std::unique_ptr<pinned_memory> registers_;
   std::mutex mutex_;  // all below
   std::mt19937_64 random_;
   std::vector<soft_image> images_;
+  std::vector<std::uint64_t> nblocks_;                   // of each
   std::unordered_map<std::uint64_t, std::byte*> pages_;  // by address / 4096
   std::unordered_map<std::byte*, std::vector<std::uint64_t>> mappings_;
   std::uint64_t next_page_ = 0x100;
@@ -167,4 +178,4 @@ class soft_controller final : public nvme::controller_access {
   std::thread thread_;
 };
 
-}  // namespace gpufs::test
+}  // namespace gpufs::nvme
