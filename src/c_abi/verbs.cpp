@@ -33,8 +33,7 @@ static_assert(GPUFS_ADVICE_NOREUSE == static_cast<int>(gpufs::advice::noreuse));
 static_assert(GPUFS_ADVICE_WHOLE == static_cast<int>(gpufs::advice::whole));
 #define GPUFS_SAME_SOURCE(c, cpp) GPUFS_SOURCE_##c == static_cast<int>(gpufs::source_kind::cpp)
 static_assert(GPUFS_SAME_SOURCE(NIL, nil) && GPUFS_SAME_SOURCE(PULL, pull) && GPUFS_SAME_SOURCE(STAGED, staged));
-static_assert(GPUFS_SAME_SOURCE(WINDOWS, windows) && GPUFS_SAME_SOURCE(MEM, mem) && GPUFS_SAME_SOURCE(LIVE, live));
-static_assert(GPUFS_SAME_SOURCE(ZERO, zero) && gpufs::source::count == 7);
+static_assert(GPUFS_SAME_SOURCE(WINDOWS, windows) && GPUFS_SAME_SOURCE(MEM, mem) && gpufs::source::count == 8);
 static_assert(sizeof(gpufs_status) == 40 && offsetof(gpufs_status, nbytes) == 0 && offsetof(gpufs_status, inode) == 8);
 static_assert(offsetof(gpufs_status, mtime_ns) == 16 && offsetof(gpufs_status, mode) == 24 &&
               offsetof(gpufs_status, cache_id) == 28);
@@ -148,14 +147,21 @@ GPUFS_DEVICE std::int64_t pread(Group group, gpufs_mount fs, gpufs_file opened, 
   return with(fs, opened, [&](const file& f) { return gpufs::pread(group, f, dst, nbytes, offset); });
 }
 
+// C's numbers of sources stay; in C++ those without a version come last.
+GPUFS_DEVICE std::uint32_t source_of(source_kind kind) {
+  return kind == source_kind::nvme   ? GPUFS_SOURCE_NVME
+         : kind == source_kind::live ? GPUFS_SOURCE_LIVE
+         : kind == source_kind::zero ? GPUFS_SOURCE_ZERO
+                                     : static_cast<std::uint32_t>(kind);
+}
+
 template <class Group>
 GPUFS_DEVICE std::int32_t fstat(Group group, gpufs_mount fs, gpufs_file opened, gpufs_status* out) {
   return with(fs, opened, [&](const file& f) {
     const file_status status = gpufs::fstat(group, f);
     if (status.error != 0) return status.error;
     if (out == nullptr) return -EFAULT;
-    *out = {
-        status.nbytes, status.inode, status.mtime_ns, status.mode, status.cache_id, static_cast<std::uint32_t>(status.source), 0};
+    *out = {status.nbytes, status.inode, status.mtime_ns, status.mode, status.cache_id, source_of(status.source), 0};
     return 0;
   });
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "beneath.hpp"
+#include "pack_entry.hpp"
 #include "path.hpp"
 #include "posix_file.hpp"
 
@@ -114,12 +115,10 @@ std::int64_t rooted_store::read_directory(std::string_view path, std::int64_t* p
       const std::string_view name = entry.d_name;
       at += entry.d_reclen;
       if (name != "." && name != "..") {
-        const std::size_t nbytes = (sizeof(directory_entry) + name.size() + 1 + 7) / 8 * 8;
+        const std::size_t nbytes = entry_nbytes_of(name);
         if (nbytes > out.size() - done) return done != 0 ? static_cast<std::int64_t>(done) : -EINVAL;
         directory_entry packed{};
         packed.inode = entry.d_ino;
-        packed.entry_nbytes = static_cast<std::uint16_t>(nbytes);
-        packed.name_nbytes = static_cast<std::uint16_t>(name.size());
         struct stat st;
         if (::fstatat(directory.get(), entry.d_name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0) {
           packed.inode = st.st_ino;
@@ -129,8 +128,7 @@ std::int64_t rooted_store::read_directory(std::string_view path, std::int64_t* p
         } else if (errno != ENOENT) {
           packed.mode = DTTOIF(entry.d_type);  // we may read the directory, but not search it
         }
-        std::memcpy(out.data() + done, &packed, sizeof packed);
-        std::memcpy(out.data() + done + sizeof packed, name.data(), name.size() + 1);
+        pack_entry(out.data() + done, packed, name);
         done += nbytes;
       }
       *position = entry.d_off;

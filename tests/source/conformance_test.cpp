@@ -8,9 +8,11 @@
 #include "file/noting_store.hpp"
 #include "file/script.hpp"
 #include "forwarding_platform.hpp"
+#include "gpufs/nvme/soft_controller.hpp"
 #include "gpufs/store/mapped_store.hpp"
 #include "gpufs/store/mem_store.hpp"
 #include "gpufs/store/nil_store.hpp"
+#include "gpufs/store/nvme_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 
 namespace gpufs::test {
@@ -35,7 +37,7 @@ struct subject {
   bool is_written() const { return !has_version(kind); }
   // And can be made to fail.
   bool is_asked_of_the_host() const { return !in_memory && may_ask_host(kind); }
-  bool is_by_engine() const { return page_nbytes >= least_copied_nbytes; }
+  bool is_by_engine() const { return page_nbytes >= least_copied_nbytes && may_be_copied(kind); }
 };
 void PrintTo(const subject& s, std::ostream* out) { *out << s.name; }
 
@@ -65,11 +67,54 @@ std::shared_ptr<store::store> of_nothing(const temp_dir&, std::uint64_t nbytes) 
   return std::make_shared<store::nil_store>(nbytes);
 }
 
+// "file" is the first bytes of a namespace: of one whose last block no file of this length fills.
+class first_of_namespace final : public store::store {
+ public:
+  first_of_namespace(std::shared_ptr<store> under, std::uint64_t nbytes)
+      : under_(std::move(under)), nbytes_(static_cast<std::int64_t>(nbytes)) {}
+  std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
+    auto opened = under_->open(path == "file" ? "n1" : path, flags, error);
+    return opened ? std::make_unique<part>(std::move(opened), nbytes_) : nullptr;
+  }
+  std::string_view name() const override { return "nvme"; }
+
+ private:
+  class part final : public gpufs::store::open_file {
+   public:
+    part(std::unique_ptr<open_file> whole, std::int64_t nbytes) : whole_(std::move(whole)), info_(whole_->info()) {
+      info_.nbytes = nbytes;
+    }
+    const gpufs::store::file_info& info() const override { return info_; }
+    std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override { return whole_->pread(dst, offset); }
+    int check_version() const override { return whole_->check_version(); }
+
+   private:
+    std::unique_ptr<open_file> whole_;
+    gpufs::store::file_info info_;
+  };
+  std::shared_ptr<store> under_;
+  std::int64_t nbytes_;
+};
+
+// Blocks of 4 KiB are larger than a page.
+template <std::uint32_t BlockShift>
+std::shared_ptr<store::store> of_controller(const temp_dir&, std::uint64_t nbytes) {
+  const std::uint64_t block = 1u << BlockShift;
+  auto soft = std::make_shared<nvme::soft_controller>(
+      simt::this_platform(), nvme::soft_options{.nblocks = (nbytes + block - 1) / block, .block_shift = BlockShift});
+  soft->write_image(0, content(seed, 0, nbytes));
+  const nvme::controller_options driver{.nqueues = 2, .depth = 32, .buffer_nbytes = 8192};
+  return std::make_shared<first_of_namespace>(std::make_shared<store::nvme_store>(simt::this_platform(), soft, driver), nbytes);
+}
+
 const subject subjects[] = {
     {"nil", source_kind::nil, O_RDONLY, of_nothing},
     {"pull", source_kind::pull, O_RDONLY, in_mem<source_kind::pull>},
     {"pull_by_engine", source_kind::pull, O_RDONLY, registered, true, least_copied_nbytes},
     {"mem", source_kind::mem, O_RDONLY, in_mem<source_kind::mem>},
+    {"nvme", source_kind::nvme, O_RDONLY, of_controller<9>},
+    {"nvme_blocks_larger_than_pages", source_kind::nvme, O_RDONLY, of_controller<12>},
+    {"nvme_pages_of_many_commands", source_kind::nvme, O_RDONLY, of_controller<9>, false, least_copied_nbytes},
     {"staged", source_kind::staged, O_RDONLY, faulty<false>},
     {"staged_later", source_kind::staged, O_RDONLY, faulty<true>},
     {"windows", source_kind::windows, O_RDONLY, mapping, true},

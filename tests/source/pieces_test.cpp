@@ -77,10 +77,13 @@ std::optional<std::string> fault_of(source_kind kind, const question& q, const p
     case place::device:
       if (kind != source_kind::mem) return "it is not in device memory";
       break;
+    case place::blocks:
+      if (kind != source_kind::nvme) return "it is no namespace";
+      return got.address == q.base ? std::nullopt : std::optional("of another namespace");
     default:
-      return kind == source_kind::pull || kind == source_kind::mem ? std::optional("the host is asked for nothing")
-             : mapped                                              ? std::optional("the host is asked for what is mapped")
-                                                                   : std::nullopt;
+      return has_version(kind) && !may_ask_host(kind) ? std::optional("the host is asked for nothing")
+             : mapped                                 ? std::optional("the host is asked for what is mapped")
+                                                      : std::nullopt;
   }
   return got.address == q.base + q.offset ? std::nullopt : std::optional("from elsewhere");
 }
@@ -181,6 +184,11 @@ struct asks_the_host_for_all {
     return source::staged::find(of, offset, wanted);
   }
 };
+struct adds_the_offset_to_the_namespace {
+  GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
+    return source::version_at(place::blocks, of, offset, wanted);
+  }
+};
 struct reads_what_the_host_does_not_have : source::live {
   GPUFS_DEVICE static piece find(const opened_file& of, std::uint64_t offset, std::uint32_t wanted) {
     const std::uint32_t nbytes = source::nbytes_before(static_cast<std::uint64_t>(of.bytes->nbytes), offset, wanted);
@@ -217,6 +225,10 @@ TEST(each_source, that_is_wrong_is_found) {
   expect_fault<takes_other_mappings_windows>(source_kind::windows, "the device may not read there");
   expect_fault<asks_the_host_for_all>(source_kind::mem, "the host is asked for nothing");
   expect_fault<asks_the_host_for_all>(source_kind::windows, "the host is asked for what is mapped");
+  expect_fault<adds_the_offset_to_the_namespace>(source_kind::nvme, "of another namespace");
+  expect_fault<asks_the_host_for_all>(source_kind::nvme, "the host is asked for nothing");
+  expect_fault<source::mem>(source_kind::nvme, "it is not in device memory");
+  expect_fault<source::nvme>(source_kind::mem, "it is no namespace");
   expect_fault<source::pull>(source_kind::mem, "the device may not read there");
   expect_fault<source::pull>(source_kind::windows, "the device may not read there");
   expect_fault<source::mem>(source_kind::pull, "it is not in device memory");

@@ -9,25 +9,30 @@
 #include <thread>
 #include <vector>
 
+#include "gpufs/nvme/soft_controller.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/store/auto_store.hpp"
 #include "gpufs/store/mem_store.hpp"
 #include "gpufs/store/nil_store.hpp"
+#include "gpufs/store/nvme_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "posix_extras.hpp"
 
 namespace gpufs::test {
 namespace {
 
-constexpr std::int64_t nil_nbytes = 10'001;
+constexpr std::int64_t nil_nbytes = 10'001, nvme_nbytes = 20 * 512;
 
-// A store with the files "a" and "d/e" of nil_nbytes bytes and, unless it is nil, "empty".
+// A store with two files of nbytes bytes and, unless it is nil, "empty".
 struct subject {
   const char* name;
   std::function<std::unique_ptr<store::store>(const temp_dir&)> make;
   bool nil = false;
   bool empty_opens = true;  // a registered mapping cannot be empty
   bool walks = false;       // as where there is no openat2
+  std::string first = "a", other = "d/e";
+  std::int64_t nbytes = nil_nbytes;
+  bool has_empty = true;  // no namespace is
 };
 
 std::unique_ptr<store::store> make_mem(source_kind kind) {
@@ -36,6 +41,13 @@ std::unique_ptr<store::store> make_mem(source_kind kind) {
   files->put("d/e", content(2, 0, nil_nbytes));
   files->put("empty", {});
   return files;
+}
+
+std::unique_ptr<store::store> make_nvme() {
+  auto soft = std::make_shared<nvme::soft_controller>(simt::cpu_platform(),
+                                                      nvme::soft_options{.nblocks = nvme_nbytes / 512, .nnamespaces = 2});
+  for (const std::uint32_t nsid : {1u, 2u}) soft->write_image(0, content(nsid, 0, nvme_nbytes), nsid);
+  return std::make_unique<store::nvme_store>(simt::cpu_platform(), soft);
 }
 
 void PrintTo(const subject& s, std::ostream* out) { *out << s.name; }
@@ -59,19 +71,21 @@ class every_store : public testing::TestWithParam<subject> {
     return GetParam().nil ? std::vector<std::byte>(nbytes) : content(seed, static_cast<std::uint64_t>(offset), nbytes);
   }
 
+  static const subject& its() { return GetParam(); }
+
   const set_meanwhile<bool> walks_{store::openat2_missing, GetParam().walks};
   temp_dir dir_;
   std::unique_ptr<store::store> store_;
 };
 
 TEST_P(every_store, reads_ranges_as_pread) {
-  const auto file = open("a");
+  const auto file = open(its().first);
   ASSERT_TRUE(file);
-  ASSERT_EQ(file->info().nbytes, nil_nbytes);
+  ASSERT_EQ(file->info().nbytes, its().nbytes);
   for (const std::int64_t offset : {0, 1, 511, 512, 4096, 9'999, 10'000}) {
     for (const std::size_t nbytes : {1, 2, 511, 4096, 20'000}) {
       std::vector<std::byte> got(nbytes, std::byte{0xee});
-      const auto n = static_cast<std::size_t>(std::min<std::int64_t>(static_cast<std::int64_t>(nbytes), nil_nbytes - offset));
+      const auto n = static_cast<std::size_t>(std::min<std::int64_t>(static_cast<std::int64_t>(nbytes), its().nbytes - offset));
       ASSERT_EQ(file->pread(got, offset), static_cast<std::int64_t>(n)) << offset << " " << nbytes;
       for (std::size_t i = n; i < nbytes; ++i) ASSERT_EQ(got[i], std::byte{0xee}) << "wrote beyond what was read";
       got.resize(n);
@@ -79,7 +93,7 @@ TEST_P(every_store, reads_ranges_as_pread) {
     }
   }
   std::byte one[1];
-  EXPECT_EQ(file->pread(one, nil_nbytes), 0);
+  EXPECT_EQ(file->pread(one, its().nbytes), 0);
   EXPECT_EQ(file->pread(one, std::int64_t{1} << 62), 0);
   EXPECT_EQ(file->pread({}, 0), 0);
   EXPECT_EQ(file->pread(one, -1), -EINVAL);
@@ -87,7 +101,7 @@ TEST_P(every_store, reads_ranges_as_pread) {
 }
 
 TEST_P(every_store, says_what_it_opened) {
-  const auto file = open("d/e");
+  const auto file = open(its().other);
   ASSERT_TRUE(file);
   const store::file_info& info = file->info();
   EXPECT_FALSE(info.reason.empty());
@@ -97,16 +111,18 @@ TEST_P(every_store, says_what_it_opened) {
   EXPECT_EQ(info.pull_base != nullptr, may_pass_host_by(info.kind));
   EXPECT_TRUE(!by_windows || file->windows().registered == 0);
   if (info.kind == source_kind::pull) {
-    EXPECT_EQ(std::vector<std::byte>(info.pull_base, info.pull_base + info.nbytes), expected(2, 0, nil_nbytes));
+    EXPECT_EQ(std::vector<std::byte>(info.pull_base, info.pull_base + info.nbytes), expected(2, 0, its().nbytes));
   }
   EXPECT_GE(file->alignment(), 1u);
   EXPECT_FALSE(store_->name().empty());
 }
 
 TEST_P(every_store, spellings_of_one_path_are_one_file) {
-  const auto plain = open("d/e");
+  const auto plain = open(its().other);
   ASSERT_TRUE(plain);
-  for (const char* path : {"/d/e", "///d/e", "./d/e", "d//e", "d/./e", "d/../d/e"}) {
+  std::vector<std::string> paths{"/" + its().other, "///" + its().other, "./" + its().other, "x/../" + its().other};
+  if (its().other == "d/e") paths = {"/d/e", "///d/e", "./d/e", "d//e", "d/./e", "d/../d/e"};
+  for (const std::string& path : paths) {
     const auto same = open(path);
     ASSERT_TRUE(same) << path;
     EXPECT_EQ(same->info().inode, plain->info().inode) << path;
@@ -114,7 +130,7 @@ TEST_P(every_store, spellings_of_one_path_are_one_file) {
     EXPECT_EQ(same->info().mtime_ns, plain->info().mtime_ns) << path;
     EXPECT_EQ(same->info().ctime_ns, plain->info().ctime_ns) << path;
   }
-  EXPECT_NE(open("a")->info().inode, plain->info().inode);
+  EXPECT_NE(open(its().first)->info().inode, plain->info().inode);
 }
 
 TEST_P(every_store, refuses_bad_paths_and_flags) {
@@ -131,24 +147,25 @@ TEST_P(every_store, refuses_bad_paths_and_flags) {
   EXPECT_EQ(error_of(*store_, "../a"), -EXDEV);
   EXPECT_EQ(error_of(*store_, "/../a"), -EXDEV);
   EXPECT_EQ(error_of(*store_, "d/../../a"), -EXDEV);
-  EXPECT_EQ(error_of(*store_, "a/"), -ENOTDIR);
-  if (!GetParam().nil) {
+  EXPECT_EQ(error_of(*store_, its().first + "/"), -ENOTDIR);
+  if (!its().nil) {
     EXPECT_EQ(error_of(*store_, "missing"), -ENOENT);
     EXPECT_EQ(error_of(*store_, "missing/"), -ENOENT);
     EXPECT_EQ(error_of(*store_, std::string(255, 'x')), -ENOENT);
   }
   for (const int flags : {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, O_CREAT | O_EXCL, O_ACCMODE, O_TMPFILE | O_RDWR}) {
-    EXPECT_EQ(error_of(*store_, "a", flags), -EROFS) << flags;
+    EXPECT_EQ(error_of(*store_, its().first, flags), -EROFS) << flags;
   }
-  for (const int flags : {O_PATH, O_DIRECTORY, O_ASYNC, 1 << 30}) EXPECT_EQ(error_of(*store_, "a", flags), -EINVAL) << flags;
+  for (const int flags : {O_PATH, O_DIRECTORY, O_ASYNC, 1 << 30})
+    EXPECT_EQ(error_of(*store_, its().first, flags), -EINVAL) << flags;
   for (const int flags : {O_RDONLY, O_CLOEXEC, O_NOATIME, O_SYNC, O_NOFOLLOW, O_NONBLOCK}) {
-    EXPECT_EQ(error_of(*store_, "a", flags), 0) << flags;
+    EXPECT_EQ(error_of(*store_, its().first, flags), 0) << flags;
   }
 }
 
 TEST_P(every_store, opens_empty_files) {
-  if (GetParam().nil) return;
-  if (!GetParam().empty_opens) {
+  if (its().nil || !its().has_empty) return;
+  if (!its().empty_opens) {
     int error = 0;
     std::string why;
     EXPECT_EQ(store_->open_explained("empty", 0, &error, &why), nullptr);
@@ -164,22 +181,22 @@ TEST_P(every_store, opens_empty_files) {
 }
 
 TEST_P(every_store, files_outlive_their_store) {
-  const auto file = open("a");
+  const auto file = open(its().first);
   store_.reset();
-  EXPECT_EQ(read_all(*file), expected(1, 0, nil_nbytes));
+  EXPECT_EQ(read_all(*file), expected(1, 0, its().nbytes));
 }
 
 TEST_P(every_store, serves_threads_at_once) {
-  const auto shared = open("a");
+  const auto shared = open(its().first);
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       random_source draw(t + 1);
       for (int i = 0; i < 100; ++i) {
         int error = 0;
-        const auto own = store_->open("d/e", 0, &error);
+        const auto own = store_->open(its().other, 0, &error);
         ASSERT_TRUE(own) << error;
-        const auto offset = static_cast<std::int64_t>(draw.below(nil_nbytes));
+        const auto offset = static_cast<std::int64_t>(draw.below(its().nbytes));
         std::vector<std::byte> got(draw.between(1, 3000));
         for (const auto& [file, seed] : {std::pair{shared.get(), 1}, std::pair{own.get(), 2}}) {
           const std::int64_t n = file->pread(got, offset);
@@ -195,12 +212,12 @@ TEST_P(every_store, serves_threads_at_once) {
 }
 
 TEST_P(every_store, trims_with_files_open_and_closed) {
-  auto file = open("a");
+  auto file = open(its().first);
   store_->trim();
-  EXPECT_EQ(read_all(*file), expected(1, 0, nil_nbytes));
+  EXPECT_EQ(read_all(*file), expected(1, 0, its().nbytes));
   file.reset();
   store_->trim();
-  EXPECT_EQ(read_all(*open("a")), expected(1, 0, nil_nbytes));
+  EXPECT_EQ(read_all(*open(its().first)), expected(1, 0, its().nbytes));
 }
 
 using store::auto_options;
@@ -212,6 +229,7 @@ INSTANTIATE_TEST_SUITE_P(
         subject{"mem_pull", [](const temp_dir&) { return make_mem(source_kind::pull); }},
         subject{"mem_mem", [](const temp_dir&) { return make_mem(source_kind::mem); }},
         subject{"mem_staged", [](const temp_dir&) { return make_mem(source_kind::staged); }},
+        subject{"nvme", [](const temp_dir&) { return make_nvme(); }, false, true, false, "n1", "n2", nvme_nbytes, false},
         subject{"posix", [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path()); }},
         subject{"posix_walk", [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path()); }, false, true,
                 true},

@@ -24,6 +24,7 @@ enum class page_reader : std::uint32_t {
   SOURCE(staged, host, true)    /* a thread of the host fills a pinned staging slot */                             \
   SOURCE(windows, either, true) /* pull where the file's window is registered, staged elsewhere */                 \
   SOURCE(mem, device, true)     /* the file lies in device memory */                                               \
+  SOURCE(nvme, device, true)    /* the kernel sends commands to an NVMe controller */                              \
   SOURCE(live, either, false)   /* of files that are open for writing: what the file has when a page is read in */ \
   SOURCE(zero, nobody, false)   /* of files that are open with O_GWRONCE: nothing is read, pages begin as zeros */
 

@@ -2,6 +2,7 @@
 // Bringing pages of files into frames: by pulling them, or by asking the host.
 #pragma once
 #include "gpufs/file/handles.hpp"
+#include "gpufs/nvme/detail/read_bytes.hpp"
 #include "gpufs/simt/group_call.hpp"
 
 namespace gpufs {
@@ -129,9 +130,34 @@ GPUFS_DEVICE bool is_read_by_device(const file_mount& mount, const file_view& vi
   return where != place::host && where != place::nowhere;
 }
 
+// Reads bytes of a namespace by these lanes of a warp, which all call: once in a kernel's code, whatever groups it has.
+inline GPUFS_DEVICE_COLD int read_blocks_by(std::uint32_t lanes, std::byte* to, const nvme::namespace_layout* space,
+                                            std::uint64_t offset, std::uint32_t nbytes, std::uint64_t timeout_ns) {
+  return nvme::read_bytes(lanes, *space, offset, to, nbytes, timeout_ns);
+}
+// The same by any group; a group of one lane may read to memory of its own. All lanes call.
+template <class Group>
+GPUFS_DEVICE int read_blocks(Group group, std::byte* to, const nvme::namespace_layout* space, std::uint64_t offset,
+                             std::uint32_t nbytes, std::uint64_t timeout_ns) {
+  if constexpr (std::is_same_v<Group, simt::block>) {
+    // A share for each warp, of whole commands.
+    const std::uint64_t a_command = std::uint64_t{space->blocks_a_command} << space->block_shift;
+    const std::uint64_t first = offset / a_command, n = (offset + nbytes - 1) / a_command - first + 1;
+    const std::uint64_t share = (n + group.nwarps() - 1) / group.nwarps();
+    const std::uint64_t begin = (first + simt::warp_rank() * share) * a_command, end = begin + share * a_command;
+    const std::uint64_t from = begin < offset ? offset : begin, up_to = end < offset + nbytes ? end : offset + nbytes;
+    const int error = from >= up_to ? 0
+                                    : simt::call_cold(&read_blocks_by, group.warp().mask(), to + (from - offset), space, from,
+                                                      static_cast<std::uint32_t>(up_to - from), timeout_ns);
+    return group.reduce_min(error);  // which is a barrier
+  } else {
+    return simt::call_cold(&read_blocks_by, group.mask(), to, space, offset, nbytes, timeout_ns);
+  }
+}
+
 struct part_taken {
   int error;
-  bool pulled;  // the device pulled the bytes from a version that may have ended: they count if is_stale says no afterwards
+  bool pulled;  // the device took the bytes from a version that may have ended: they count if is_stale says no afterwards
 };
 
 // Brings `wanted` bytes of the file, all in one page, to device memory; a group of one lane may also bring them to memory of that
@@ -146,6 +172,10 @@ GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const fi
   int error = 0;
   if (from.where == place::nowhere) return {0, false};
   if (from.where == place::device) simt::copy_bytes(group, to, there, nbytes);
+  if (from.where == place::blocks) {
+    const auto* const space = reinterpret_cast<const nvme::namespace_layout*>(from.address);
+    error = read_blocks(group, to, space, offset, nbytes, mount.io_timeout_ns);
+  }
   // If the copy from the mapping fails, the host says why (the file was cut, the disk fails), and so does its log.
   const bool by_host =
       from.where == place::host || (from.where == place::host_memory && simt::copy_from_host(group, to, there, nbytes) != 0);
@@ -156,7 +186,8 @@ GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const fi
     if (is_short) nbytes = static_cast<std::uint32_t>(got);
   }
   zero_rest(group, to, nbytes, wanted);
-  return {error, !by_host && from.where == place::host_memory && has_version(view.kind)};
+  const bool by_us = !by_host && (from.where == place::host_memory || from.where == place::blocks);
+  return {error, by_us && has_version(view.kind)};
 }
 
 // Does what take_part does, and fails with -ESTALE if the file's version has ended. 0 or a negative errno. All lanes call, after

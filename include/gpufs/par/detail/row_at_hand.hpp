@@ -120,8 +120,10 @@ GPUFS_DEVICE row_at_hand look_for_row(const file_pages& of, const file_view& vie
     return found;
   }
   if (missed.what == way::by_host) found.where = place::host;
-  if (missed.what == way::past_cache && missed.there.nbytes == nbytes && missed.there.where != source::place::nowhere) {
-    found.where = missed.there.where == source::place::host_memory ? place::host_memory : place::device;
+  const source::place there = missed.there.where;
+  const bool is_at_hand = there == source::place::host_memory || there == source::place::device;  // else the group reads it
+  if (missed.what == way::past_cache && missed.there.nbytes == nbytes && is_at_hand) {
+    found.where = there == source::place::host_memory ? place::host_memory : place::device;
     found.address = missed.there.address;
   }
   if (missed.what == way::cached) {

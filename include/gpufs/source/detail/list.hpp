@@ -8,6 +8,7 @@
 #include "gpufs/source/detail/live.hpp"
 #include "gpufs/source/detail/mem.hpp"
 #include "gpufs/source/detail/nil.hpp"
+#include "gpufs/source/detail/nvme.hpp"
 #include "gpufs/source/detail/pull.hpp"
 #include "gpufs/source/detail/staged.hpp"
 #include "gpufs/source/detail/windows.hpp"
