@@ -282,6 +282,15 @@ TEST(nvme_mount, reads_go_on_while_the_controller_is_reset_again_and_again) {
   EXPECT_FALSE(on.files->recovered().lost);
 }
 
+TEST(nvme_mount, a_controller_that_fails_while_it_is_reset_is_reset_again) {
+  const device on;
+  on.soft->add({.opcode = 0x105, .status = 0x006});  // it refuses a queue
+  on.soft->fail();
+  EXPECT_EQ(on.read(page, 0), page);
+  EXPECT_EQ(on.files->recovered().resets, 1u);
+  EXPECT_FALSE(on.files->recovered().lost);
+}
+
 // Also parts of blocks, whose other bytes stay.
 TEST(nvme_mount, what_is_written_and_synced_outlives_the_power) {
   for (const std::uint32_t shift : {9u, 12u}) {

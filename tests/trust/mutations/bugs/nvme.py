@@ -10,6 +10,7 @@ SUBMISSION, COMPLETION = DETAIL + "submission_queue.hpp", DETAIL + "completion_q
 RECORDS, PAIR = DETAIL + "records.hpp", DETAIL + "queue_pair.hpp"
 STATUS, BLOCKS, PRP = DETAIL + "status.hpp", DETAIL + "blocks.hpp", DETAIL + "prp.hpp"
 CONTROLLER, MEMORY = "src/nvme/controller.cpp", "src/nvme/queue_memory.cpp"
+FILL, READ_BYTES = "include/gpufs/file/detail/fill.hpp", DETAIL + "read_bytes.hpp"
 WRAPS = "blocks_of_each_group/0.come_through_queues_of_a_few_slots_that_wrap_many_times"
 RANDOM = "nvme_schedules/0.that_are_random_give_each_lane_its_blocks"
 HELD_BACK = "nvme_schedules/0.that_hold_lanes_back_give_each_lane_its_blocks"
@@ -32,6 +33,10 @@ def schedules(name: str, says: str, file: str, old: str, new: str, test: str, *a
 
 def recovery(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
     return Bug(name, says, file, old, new, "nvme_recovery_cpu", test)
+
+
+def mounts(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
+    return Bug(name, says, file, old, new, "nvme_mount_cpu", test)
 
 
 BUGS = (
@@ -254,6 +259,72 @@ BUGS = (
         "  return is_zero(layout_.words->users) && is_zero(layout_.words->polling);",
         "  return until >= clock::time_point{} || is_zero(layout_.words->users);",
         RESET,
+    ),
+    # The file system.
+    mounts(
+        "nvme_errno_of_the_device_lost",
+        "a page whose command failed counts as brought in",
+        FILL,
+        "    error = read_blocks(group, to, space, offset, nbytes, mount.io_timeout_ns);",
+        "    read_blocks(group, to, space, offset, nbytes, mount.io_timeout_ns);",
+        "nvme_mount.a_status_reaches_who_reads_there_and_nobody_else",
+    ),
+    mounts(
+        "nvme_version_not_looked_at",
+        "who has read blocks does not look whether the version has ended meanwhile",
+        FILL,
+        "(from.where == place::host_memory || from.where == place::blocks);",
+        "from.where == place::host_memory;",
+        "nvme_mount.who_reads_a_version_that_is_written_is_told",
+    ),
+    mounts(
+        "nvme_row_past_the_cache_from_no_memory",
+        "a row of blocks that goes past the cache is copied from the address of its namespace",
+        "include/gpufs/par/detail/row_at_hand.hpp",
+        "there == source::place::host_memory || there == source::place::device;",
+        "there != source::place::nowhere;",
+        "nvme_mount.rows_of_a_batch_are_gathered",
+    ),
+    Bug(
+        "nvme_first_block_taken_whole",
+        "bytes that begin within a block are taken from its beginning",
+        READ_BYTES,
+        "(address + (from - at));",
+        "(address + 0 * (from - at));",
+        "source_conformance_cpu",
+        "*/sources_with_bytes.give_the_bytes_of_the_file/nvme_blocks_larger_than_pages",
+    ),
+    mounts(
+        "nvme_rest_of_a_block_lost",
+        "what the host writes in part, it writes without the block's other bytes",
+        "src/nvme/host_blocks.cpp",
+        "if (skip != 0 || (skip + nbytes) % of.block_nbytes != 0) {",
+        "if (skip != 0 && (skip + nbytes) % of.block_nbytes != 0) {",
+        "nvme_mount.what_is_written_and_synced_outlives_the_power",
+    ),
+    mounts(
+        "nvme_fsync_without_flush",
+        "fsync leaves what was written in the controller's cache",
+        "src/store/nvme_store.cpp",
+        "return info_.live ? owner_->driver.flush(of_.facts) : -EBADF;",
+        "return info_.live ? 0 : -EBADF;",
+        "nvme_mount.what_is_written_and_synced_outlives_the_power",
+    ),
+    mounts(
+        "nvme_reset_given_up_early",
+        "a controller that fails while it is reset is lost",
+        CONTROLLER,
+        "constexpr int most_resets = 3;",
+        "constexpr int most_resets = 1;",
+        "nvme_mount.a_controller_that_fails_while_it_is_reset_is_reset_again",
+    ),
+    blocks(
+        "nvme_head_goes_back",
+        "a head that goes back is taken for one that has gone round",
+        COMPLETION,
+        "if (slot >= queue_.nslots || to > tail) {",
+        "if (slot >= queue_.nslots || to > tail + queue_.nslots) {",
+        "nvme_blocks.a_head_that_goes_back_is_counted_and_ignored",
     ),
     Bug(
         "nvme_poller_not_released",
