@@ -208,12 +208,16 @@ bool controller::remove(queue_memory& queue) {
 
 std::vector<namespace_facts> controller::namespaces() {
   const std::lock_guard lock(mutex_);
-  if (done_.dead) refuse(ENODEV, "it is lost");
-  try {
-    return namespaces_locked();
-  } catch (const std::system_error& error) {
-    if (error.code().value() == ETIMEDOUT) reset_locked();  // or the next answer would be taken for this one's
-    throw;
+  for (bool once_more = true;; once_more = false) {
+    if (done_.dead) refuse(ENODEV, "it is lost");
+    try {
+      return namespaces_locked();
+    } catch (const std::system_error& error) {
+      if (error.code().value() != ETIMEDOUT) throw;
+      const bool has_failed = this->has_failed();
+      reset_locked();  // or the next answer would be taken for this one's
+      if (!has_failed || !once_more) throw;
+    }
   }
 }
 
@@ -266,11 +270,19 @@ const namespace_layout* controller::open(std::uint32_t nsid) {
 template <class Work>
 int controller::by_host(Work work) {
   const std::lock_guard lock(mutex_);
-  if (done_.dead) return -ENODEV;
-  if (!blocks_) return -EOPNOTSUPP;
-  const int error = work(*blocks_);
-  if (error == -ETIMEDOUT) reset_locked();  // or the answer may come as another command's, and into the buffer
-  return error;
+  for (bool once_more = true;; once_more = false) {
+    if (done_.dead) return -ENODEV;
+    if (!blocks_) return -EOPNOTSUPP;
+    const int error = work(*blocks_);
+    if (error != -ETIMEDOUT) return error;
+    const bool has_failed = this->has_failed();
+    reset_locked();  // or the answer may come as another command's, and into the buffer
+    if (!has_failed || !once_more) return error;
+  }
+}
+bool controller::has_failed() {
+  const std::uint32_t now = access_.read32(at::status);
+  return now != state::gone && (now & state::fatal) != 0;
 }
 int controller::read(const namespace_facts& of, std::uint64_t offset, std::span<std::byte> to) {
   return by_host([&](host_blocks& blocks) { return blocks.read(of, offset, to); });
@@ -369,8 +381,8 @@ void controller::reset_locked() {
       return;
     } catch (const std::system_error& error) {
       why = error.what();
-      if (error.code().value() != EIO) break;  // else it has failed once more meanwhile
-    } catch (const std::exception& error) {    // the device's, as after a kernel that was stopped
+      if (error.code().value() != EIO && !has_failed()) break;  // else it has failed once more meanwhile
+    } catch (const std::exception& error) {                     // the device's, as after a kernel that was stopped
       why = error.what();
       break;
     }

@@ -47,7 +47,8 @@ class controller {
   bool has_host_queue() const { return blocks_ != nullptr; }
   // Bytes that the host reads and writes by a queue of its own (options.host_queue): they need not begin or end a block. One call
   // at a time; the others wait. 0 or -errno, as host_blocks has them; -EROFS, the options do not say writable; -EOPNOTSUPP, there
-  // is no such queue, as the controller grants one pair only; -ENODEV, it is lost. After -ETIMEDOUT it has been reset.
+  // is no such queue, as the controller grants one pair only; -ENODEV, it is lost. After -ETIMEDOUT it has been reset; where it had
+  // failed, the call was then made again.
   int read(const namespace_facts& of, std::uint64_t offset, std::span<std::byte> to);
   int write(const namespace_facts& of, std::uint64_t offset, std::span<const std::byte> from);
   int flush(const namespace_facts& of);
@@ -82,6 +83,7 @@ class controller {
   bool create(std::uint32_t what, std::uint32_t id, std::uint32_t nslots, std::uint64_t address, std::uint32_t flags);
   template <class Work>
   int by_host(Work work);
+  bool has_failed();  // and is there
   bool remove(queue_memory& queue);
   int execute(const submission& what, std::uint32_t* result = nullptr) {
     return admin_.execute(what, options_.admin_timeout_ns, result);

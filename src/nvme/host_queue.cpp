@@ -44,7 +44,9 @@ int host_queue::execute(const submission& what, std::uint64_t timeout_ns, std::u
       if (result != nullptr) *result = entry.result;
       return static_cast<int>(status >> 17);
     }
-    if (access_.read32(at::status) == state::gone) return -ENODEV;
+    const std::uint32_t now = access_.read32(at::status);
+    if (now == state::gone) return -ENODEV;
+    if ((now & state::fatal) != 0) return -ETIMEDOUT;  // it will not answer
     if (std::chrono::steady_clock::now() >= end) return -ETIMEDOUT;
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }

@@ -23,8 +23,9 @@ class host_queue {
   std::uint64_t submissions_at() const { return submissions_.page_at(0); }
   std::uint64_t completions_at() const { return completions_.page_at(0); }
 
-  // Executes a command (all but its identifier). Returns its status, 0 or more; or -ETIMEDOUT, after which the controller must be
-  // reset before the next one; or -ENODEV, the controller is gone. `result`: dword 0 of its completion.
+  // Executes a command (all but its identifier). Returns its status, 0 or more; or -ETIMEDOUT, also of a controller that has
+  // failed, after which it must be reset before the next one; or -ENODEV, the controller is gone. `result`: dword 0 of its
+  // completion.
   int execute(const submission& what, std::uint64_t timeout_ns, std::uint32_t* result = nullptr);
 
  private:

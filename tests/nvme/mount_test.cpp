@@ -192,6 +192,7 @@ TEST(nvme_mount, a_status_reaches_who_reads_there_and_nobody_else) {
 
 TEST(nvme_mount, a_command_that_does_not_end_is_an_error_in_time_and_the_next_read_has_its_bytes) {
   const device on({.nblocks = 640}, {.nqueues = 1, .depth = 8}, milliseconds(300));
+  std::uint64_t nfaults = 0;
   for (const auto what : {soft_fault::what::lose, soft_fault::what::stick}) {
     const std::int64_t at = what == soft_fault::what::lose ? 3 * page : 5 * page;
     on.soft->add({.does = what, .opcode = 2});
@@ -199,8 +200,9 @@ TEST(nvme_mount, a_command_that_does_not_end_is_an_error_in_time_and_the_next_re
     EXPECT_EQ(on.read(page, at), -ETIMEDOUT);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(10));
     EXPECT_TRUE(wait_until([&] { return on.read(page, at) == page; }));
+    ++nfaults;
+    EXPECT_TRUE(wait_until([&] { return on.files->recovered().deletions + on.files->recovered().resets >= nfaults; }));
   }
-  EXPECT_TRUE(wait_until([&] { return on.files->recovered().deletions + on.files->recovered().resets >= 2; }));
   std::size_t all = 0;
   const auto got = on.with(O_RDONLY, [&](script& s) { all = s.pread(0, on.nbytes, 0); });
   EXPECT_EQ(wrong_bytes(got[all], on.nbytes, seed, 0), 0u);
@@ -263,9 +265,10 @@ TEST(nvme_mount, reads_go_on_while_the_controller_is_reset_again_and_again) {
   const device on({.nblocks = 640, .latency_ns = 100'000}, {.nqueues = 2, .depth = 8}, seconds(60), page, 16);
   std::atomic<bool> ended{false};
   std::thread breaker([&] {
-    for (int i = 0; i < 6 && !ended; ++i) {
-      std::this_thread::sleep_for(milliseconds(10));
+    for (std::uint64_t n = 1; n <= 6 && !ended; ++n) {
+      std::this_thread::sleep_for(milliseconds(3));
       on.soft->fail();
+      wait_until([&] { return ended || on.files->recovered().resets >= n; });
     }
   });
   players groups(on.fs->ref(), {.grid = 2, .block = 128, .all = group_kind::warp});
