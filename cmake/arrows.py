@@ -27,7 +27,7 @@ PARTS: dict[str, set[str]] = {
     "transport": {"simt", "source"},
     "names": {"simt", "source", "transport"},
     "store": {"simt", "nvme", "source", "transport", "names"},  # of transport only what names brings along
-    "service": {"simt", "source", "names", "transport", "store"},
+    "service": {"simt", "nvme", "source", "names", "transport", "store"},
     "file": DEVICE_SIDE,
     "pointer": DEVICE_SIDE | {"file"},
 }
