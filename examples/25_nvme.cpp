@@ -21,7 +21,8 @@ struct add_up {
     const auto numbers = gpufs::map<const std::uint32_t>(warp, f);
     std::uint64_t mine = 0;
     const auto step = static_cast<std::uint32_t>(gpufs::simt::global_warp_count()) * warp.size();
-    for (auto i = static_cast<std::uint32_t>(gpufs::simt::global_warp_rank()) * warp.size() + warp.rank(); i < nnumbers; i += step) {
+    for (auto i = static_cast<std::uint32_t>(gpufs::simt::global_warp_rank()) * warp.size() + warp.rank(); i < nnumbers;
+         i += step) {
       mine += numbers[i];
     }
     mine = warp.reduce_add(mine);
