@@ -89,4 +89,7 @@ class LinesWith:
     def errors(self) -> list[tuple[int, int]]: ...
     def nbytes(self) -> int: ...
     def next(self) -> list[tuple[int, int, bool, list[tuple[int, bytes]]]]:
-        """Of the next files: number, errno, whether it is binary, and the lines: number and text. Nothing after the last ones."""
+        """Of the next files: number, errno, whether it is binary, and the lines: number and text.
+
+        Nothing after the last ones.
+        """

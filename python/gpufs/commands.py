@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpufs import files_cli, label_cli, lex_cli, top
-from gpufs import files_cli, lex_cli, scan_sort_cli, top
-from gpufs import files_cli, lex_cli, top, words_cli
+from gpufs import files_cli, label_cli, lex_cli, scan_sort_cli, top, words_cli
 from gpufs.collage.cli import app as collage_app
 from gpufs.collage.cli import reports_errors
 from gpufs.graph_cli import app as graph_app

@@ -149,10 +149,11 @@ GPUFS_DEVICE std::int64_t pread(Group group, gpufs_mount fs, gpufs_file opened, 
 
 // C's numbers of sources stay; in C++ those without a version come last.
 GPUFS_DEVICE std::uint32_t source_of(source_kind kind) {
-  return kind == source_kind::nvme   ? GPUFS_SOURCE_NVME
-         : kind == source_kind::live ? GPUFS_SOURCE_LIVE
-         : kind == source_kind::zero ? GPUFS_SOURCE_ZERO
-                                     : static_cast<std::uint32_t>(kind);
+  std::uint32_t number = static_cast<std::uint32_t>(kind);
+  if (kind == source_kind::nvme) number = GPUFS_SOURCE_NVME;
+  if (kind == source_kind::live) number = GPUFS_SOURCE_LIVE;
+  if (kind == source_kind::zero) number = GPUFS_SOURCE_ZERO;
+  return number;
 }
 
 template <class Group>

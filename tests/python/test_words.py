@@ -90,7 +90,7 @@ characters = st.sampled_from(
         "Ä",
         "ß",
         "ẞ",
-        "ſ",
+        "\u017f",
         "\u212a",
         "\u0301",
         "\u0301",

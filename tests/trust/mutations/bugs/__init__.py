@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from . import cache, data_parallel, file, host, lex, nvme, par, par_files, pointer, spmv, writing
-from . import cache, data_parallel, file, host, lex, nvme, par, pointer, spmv, words, writing
-from . import cache, data_parallel, file, graph, host, lex, nvme, par, pointer, spmv, writing
+from . import cache, data_parallel, file, graph, host, lex, nvme, par, par_files, pointer, spmv, words, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
