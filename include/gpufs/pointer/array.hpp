@@ -40,6 +40,8 @@ class array {
   static constexpr bool writable = !std::is_const_v<T>;
   static constexpr bool may_straddle = alignof(T) != sizeof(T) || sizeof(T) > least_page_nbytes;
   static constexpr std::uint32_t nbytes = sizeof(T);
+  // Larger elements are copied by a loop, under a pin.
+  static constexpr std::uint32_t most_in_line = 128;
 
  public:
   using element_type = T;
@@ -81,18 +83,22 @@ class array {
   // Reads element i: 0; or zeros, and why: -ENXIO (there is no such element, or the file was cut), -EBADF (the file was closed),
   // what pread gives. It is recorded, as any access that fails.
   GPUFS_DEVICE int get(std::int64_t i, plain& into) const {
-    elements<std::uint64_t, 1> at;
-    at.values[0] = position(i);
-    const auto got = detail::read_unpinned<may_straddle, plain>(from_, within(), at);
-    into = got.values[0];
-    struct site;
-    const bool together = simt::lanes_together<site>().mask() == ~0u, there = got.read != 0;
-    if (together ? simt::this_warp().all(there) : there) [[likely]]
-      return 0;
+    const std::uint64_t at = position(i);
+    bool there = false;
+    if constexpr (nbytes <= most_in_line) {
+      elements<std::uint64_t, 1> positions;
+      positions.values[0] = at;
+      const auto got = detail::read_unpinned<may_straddle, plain>(from_, within(), positions);
+      into = got.values[0];
+      there = got.read != 0;
+      struct site;
+      const bool together = simt::lanes_together<site>().mask() == ~0u;
+      if (together ? simt::this_warp().all(there) : there) [[likely]]
+        return 0;
+    }
     // Lanes that have theirs help to bring in what others miss.
     plain value{};
-    const int error =
-        plain_access::access_elsewhere<false>(from_, no_handler{}, within(), at.values[0], &value, there ? 0 : nbytes, 0);
+    const int error = plain_access::access_elsewhere<false>(from_, no_handler{}, within(), at, &value, there ? 0 : nbytes, 0);
     if (!there) into = value;
     return error;
   }
