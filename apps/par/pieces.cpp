@@ -28,7 +28,12 @@ piece_stream::piece_stream(carrier& by, const bytes_from& from, const bytes_to& 
     : by_(by), from_(from), to_(to), plan_(std::move(pieces)), with_(with), of_(by.nbuffers()) {
   for (unsigned i = 1; i < by.nbuffers(); ++i) free_.push_back(i);  // buffer 0 is run()'s first one to write to
   brings_ = std::jthread([this] { guarded([this] { bring(); }); });
-  runs_ = std::jthread([this] { guarded([this] { run(); }); });
+  try {
+    runs_ = std::jthread([this] { guarded([this] { run(); }); });
+  } catch (...) {  // no thread is left: the other one must not wait for it
+    end(nullptr);
+    throw;
+  }
 }
 
 piece_stream::~piece_stream() { end(nullptr); }
