@@ -189,7 +189,7 @@ TEST_F(words_in_trees, that_bytes_of_no_text_cut_are_words) {
   // A continuation without a beginning, a character that is cut, one that is written too long, a surrogate, one beyond all.
   EXPECT_EQ(counted_in("a\x80"
                        "a a\xe2\x82"
-                       "a \xc0\x80"
+                       "a \xc1\xa1"
                        "a \xed\xa0\x80"
                        "a \xf4\x90\x80\x80"
                        "a \xff"

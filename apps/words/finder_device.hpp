@@ -240,7 +240,7 @@ struct find_kernel {
   }
 };
 
-// Files of records in a folder, which goes with them.
+// A folder below another one for files of records; it goes with them.
 class scratch_folder {
  public:
   explicit scratch_folder(const std::string& below) : path_((below.empty() ? "/tmp" : below) + "/gpufs_words_XXXXXX") {
@@ -361,7 +361,8 @@ inline mount_options options_to_read(const find_options& options) {
   all.page_nbytes = page_nbytes;  // the first page of a file comes with its open
   all.cache_nbytes = options.cache_nbytes != 0 ? options.cache_nbytes : GPUFS_ON_CUDA ? 2ull << 30 : 16 << 20;
   all.nworkers = options.nthreads;
-  all.reserved_open_files = GPUFS_ON_CUDA ? 16384 : 1024;
+  // For all warps of a large GPU: CUDA may give no memory for more while the kernel runs.
+  all.reserved_open_files = GPUFS_ON_CUDA ? 32768 : 1024;
   return all;
 }
 inline mount_options options_to_write(const find_options& options) {

@@ -271,5 +271,5 @@ NB_MODULE(_words, m) {
       .def("errors", &lines_with::errors)
       .def("nbytes", &lines_with::nbytes)
       .def("next", &lines_with::next,
-           "Of the next files: number, errno, whether it is binary, and the lines: number and text. Nothing after the last ones.");
+           "Of the next files: number, errno, whether it is binary, and lines: number and text. After the last ones none.");
 }

@@ -163,6 +163,8 @@ def words(
         if to is not None:
             check_writable(to)
             check_is_no_input(to, [(dictionary, "the dictionary"), *((path, "one of the inputs") for path in paths)])
+            if any(to.resolve().is_relative_to(Path(path).resolve()) for path in paths):
+                raise GpufsError(f"{to}: lies in a folder that is searched, and would be searched itself: name another")
         search = _Search(paths, engine, threads, scratch)
         with console.progress() as bar:
             found = _words.CountedWords(

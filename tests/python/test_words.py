@@ -105,7 +105,7 @@ characters = st.sampled_from(
     ]
 )
 bytes_cut = st.sampled_from(
-    [b"\xc3", b"\xa4", b"\xe2\x82", b"\xf0\x9f\x98", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"]
+    [b"\xc3", b"\xa4", b"\xe2\x82", b"\xf0\x9f\x98", b"\xff", b"\xc1\xa1", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"]
 )
 texts = st.lists(
     st.text(characters, max_size=6).map(str.encode) | bytes_cut | st.integers(1, 1500).map(lambda n: b"x" * n),
@@ -277,6 +277,7 @@ def test_grep_as_json(tree: Path, run: Run) -> None:
         (["words", "-d", "words", "t", "/dev/null"], 2, "gpufs: /dev/null: is no regular file: copy it to one first\n"),
         (["words", "-d", "words", "t", "-o", "words"], 2, "gpufs: words: is the dictionary\n"),
         (["words", "-d", "words", "t/a.txt", "-o", "t/a.txt"], 2, "gpufs: t/a.txt: is one of the inputs\n"),
+        (["words", "-d", "words", "t", "-o", "t/b/rows"], 2, "gpufs: t/b/rows: lies in a folder that is searched"),
         (["words", "-d", "words", "t", "-o", "no/rows"], 2, "gpufs: no/rows: there is no folder no\n"),
         (["words", "-d", "words", "t", "--scratch", "no"], 2, "gpufs: no: is no folder: make it, or name another"),
         (["grep", "", "t"], 2, "gpufs: the string is empty: every line has it\n"),
