@@ -254,11 +254,12 @@ struct fill_device {
   std::uint32_t* nblocks;
 
   GPUFS_DEVICE void operator()() const {
-    if (simt::thread_rank() != 0) return;
-    simt::atomic_ref<std::uint32_t>(*nblocks).fetch_add(1, std::memory_order_relaxed);
+    const auto warp = simt::this_warp();
+    if (simt::thread_rank() == 0) simt::atomic_ref<std::uint32_t>(*nblocks).fetch_add(1, std::memory_order_relaxed);
     simt::backoff pause;
-    for (const simt::deadline until(20'000'000'000); simt::atomic_ref<std::uint32_t>(*go).load_relaxed() == 0 && !until.expired();)
-      pause();
+    const simt::deadline until(20'000'000'000);
+    while (warp.leader() && simt::atomic_ref<std::uint32_t>(*go).load_relaxed() == 0 && !until.expired()) pause();
+    warp.sync();  // none leaves before
   }
 };
 
