@@ -8,10 +8,9 @@ namespace gpufs {
 inline namespace GPUFS_MACHINE {
 namespace detail {
 
-// Whether the page at this offset may come sector by sector, as the device can read its bytes itself, and of any size: blocks come
-// by commands, which take as long for a sector as for the page. Of a file that is open for
-// writing, where its users have said that they want it so (advise(random)); pages that reach beyond the mapping come whole. One
-// lane calls.
+// Whether the page at this offset may come sector by sector, as the device can read its bytes itself. Not where they come by
+// commands, which take as long for a sector as for the page. Of a file that is open for writing, where its users have said that
+// they want it so (advise(random)); pages that reach beyond the mapping come whole. One lane calls.
 GPUFS_DEVICE bool may_come_apart(const file_mount& mount, const file_view& view, std::uint64_t offset) {
   if (view.error == 0 && view.kind == source_kind::nvme) return false;
   if (view.error != 0 || has_version(view.kind)) return is_read_by_device(mount, view, offset);
