@@ -199,6 +199,7 @@ NB_MODULE(_words, m) {
           "__init__",
           [](file_tree* self, const std::vector<nb::object>& paths, unsigned nthreads) {
             std::vector<std::string> all;
+            all.reserve(paths.size());
             for (const nb::object& path : paths) all.push_back(to_path(path));
             const auto look = to_progress(nb::none());
             const unlocked others;
