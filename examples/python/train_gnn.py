@@ -102,9 +102,7 @@ def main(engine: str = "cpu", nworkers: str = "0") -> int:
             {"x": f"{folder}/x.npy", "y": f"{folder}/y.npy"}, engine=engine, cache="16MiB"
         )
         graph = Data(num_nodes=NNODES)
-        graph.put_edge_index(
-            edges, layout="coo", size=(NNODES, NNODES)
-        )  # with its size, which samplers ask a store for
+        graph.put_edge_index(edges, layout="coo", size=(NNODES, NNODES))  # samplers ask for the size
         losses = train((features, graph), edges, int(nworkers))
         x, y = (torch.from_numpy(np.load(f"{folder}/{name}.npy")) for name in ("x", "y"))
         right = losses == train(Data(x=x, y=y, edge_index=edges), edges, int(nworkers)) and losses[-1] < losses[0] / 1.3

@@ -42,6 +42,7 @@ class unread_files {
     seen_ = std::move(now);
     std::stable_sort(unread.begin(), unread.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     std::vector<std::uint32_t> handles;
+    handles.reserve(unread.size());
     for (const auto& [nlooks, handle] : unread) handles.push_back(handle);
     return handles;
   }

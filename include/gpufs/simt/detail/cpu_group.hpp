@@ -40,7 +40,7 @@ std::uint32_t warp_match_any(std::uint32_t mask, Bits bits) {
   return static_cast<std::uint32_t>(warp_word(cpu_op::match_any, mask, bits));
 }
 
-// Values travel as whole 8-byte words.
+// Values travel as whole 8-byte words; they may be pointers. NOLINTBEGIN(bugprone-sizeof-expression)
 template <class T>
 struct cpu_words {
   static constexpr unsigned count = (sizeof(T) + 7) / 8;
@@ -54,6 +54,7 @@ void warp_exchange(cpu_op op, std::uint32_t mask, unsigned base, T* value, unsig
   cpu_warp(op, mask, in.count, src_rank < N ? base + src_rank : ~0u, in.word, out.word);
   std::memcpy(static_cast<void*>(value), out.word, sizeof(T));
 }
+// NOLINTEND(bugprone-sizeof-expression)
 template <unsigned N, class T>
 void warp_shfl(std::uint32_t mask, unsigned base, T* value, unsigned src_rank) {
   warp_exchange<N>(cpu_op::shfl, mask, base, value, src_rank);
