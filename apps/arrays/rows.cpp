@@ -63,7 +63,8 @@ guarded_file::~guarded_file() { ::close(descriptor_); }
 void guarded_file::check(std::uint64_t nbytes) const {
   struct stat status {};
   if (fstat(descriptor_, &status) != 0) fail(errno, std::strerror(errno));
-  if (static_cast<std::uint64_t>(status.st_size) < nbytes) fail(ESTALE, "it was truncated, and ends before the array does: write it anew, and open it anew");
+  if (static_cast<std::uint64_t>(status.st_size) < nbytes)
+    fail(ESTALE, "it was truncated, and ends before the array does: write it anew, and open it anew");
 }
 
 void guarded_file::fail(int error, const char* what) const { throw file_error(error, what, path_); }

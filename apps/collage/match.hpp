@@ -52,11 +52,11 @@ struct engine_options {
 };
 
 struct match_result {
-  std::vector<match> matches;  // by block
-  double seconds = 0;          // without opening the library
-  double kernel_seconds = 0;   // simt and gpu: of these, in the matching kernels
-  std::string machine;         // what ran it
-  std::string source;          // how the library's bytes came, as the mount says
+  std::vector<match> matches;              // by block
+  double seconds = 0;                      // without opening the library
+  double kernel_seconds = 0;               // simt and gpu: of these, in the matching kernels
+  std::string machine;                     // what ran it
+  std::string source;                      // how the library's bytes came, as the mount says
   std::optional<mount_counters> counters;  // of this photograph
 };
 

@@ -94,10 +94,12 @@ def test_by_the_command(run: Run, photos: list[Path], library: Path, tmp_path: P
 def test_auto_takes_the_engine_that_is_done_first(monkeypatch: pytest.MonkeyPatch, library: Path) -> None:
     info = _native.Library(library).info()
     auto = CollageOptions(threads=16)
-    monkeypatch.setattr(_native, "engine_missing", lambda engine: "")
+    asked: list[str] = []
+    monkeypatch.setattr(_native, "engine_missing", lambda engine: asked.append(engine) or "")
     monkeypatch.setattr(making, "is_gpu_up", lambda: False)
     engine, why = making.choose_engine(auto, info, 192)
     assert engine == "cpu" and "192 blocks take about" in why and "of them its start" in why
+    assert asked == [], "to ask for a GPU is to start CUDA"
     assert making.choose_engine(auto, info, 50 * 49152)[0] == "gpu"
     monkeypatch.setattr(making, "is_gpu_up", lambda: True)
     assert making.choose_engine(CollageOptions(threads=1), info, 192)[0] == "gpu", "no start is left"

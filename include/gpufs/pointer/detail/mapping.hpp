@@ -38,7 +38,7 @@ GPUFS_DEVICE bool same_mapping(mapping_name a, mapping_name b) {
 // A value in place of a name. It says why there is no mapping (an errno is above -4096), and whether an access by it stops the
 // kernel.
 GPUFS_DEVICE mapping_name error_name(int error, bool stops) { return mapping_name{stops ? error - 4096 : error}; }
-GPUFS_DEVICE int error_of(mapping_name name) {
+GPUFS_HOST_DEVICE int error_of(mapping_name name) {
   const auto value = static_cast<std::int64_t>(name);
   return static_cast<int>(value >= 0 ? 0 : value < -4095 ? value + 4096 : value);
 }
