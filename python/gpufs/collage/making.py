@@ -26,8 +26,8 @@ CHECK_WHOLE_NBYTES = 1 << 30  # libraries up to this size are compared with thei
 SAMPLE_WHOLE_NBYTES = 2 << 30  # ... up to this size exhaustive search is done unasked
 SIMT_BLOCKS_A_LAUNCH = 128  # so that Control-C and progress work; the kernel is the same
 
-# What matching takes, in seconds: of a block, and of an image that it is compared with; by a thread, and by a GPU, whose start
-# is CUDA's and the page cache's. Of an H200 and its host (bench/python/collage.py), some 40 images a block.
+# What matching takes, in seconds: of a block, and of an image that it is compared with; by a thread, and by a GPU,
+# whose start is CUDA's and the page cache's. Of an H200 and its host (bench/python/collage.py), some 40 images a block.
 CPU_BLOCK_S, CPU_IMAGE_S = 90e-6, 1e-6
 GPU_START_S, GPU_BLOCK_S, GPU_IMAGE_S = 0.36, 1e-6, 3e-8
 
