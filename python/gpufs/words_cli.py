@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _NOTHING, _FAILED = 1, 2
 _LINES_AT_ONCE = 1 << 20  # bytes of lines that are kept before they are written
 
-# What `auto` estimates by. A core opens and closes a file, and counts a byte's share of words, in so many seconds; a
-# process's first use of a GPU takes so many; then the host opens files for it, as fast as it can, and bytes cross the
-# bus.
-_OPEN_S, _BYTE_S = 18e-6, 3e-9
-_START_S, _GPU_BYTE_S = 0.5, 1 / 25e9
+# What `auto` estimates by, of an H200 and 16 threads of its host (bench/words), the order of what was found included. A
+# core opens and closes a file, and counts a byte's share of words, in so many seconds; a process's first use of a GPU
+# takes so many; then the host opens files for it, and a kernel finds their words.
+_OPEN_S, _BYTE_S = 20e-6, 6e-9
+_START_S, _GPU_BYTE_S = 0.4, 1 / 2.5e9
 
 Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, and folders with all that is below them.")]
 Scratch = Annotated[
@@ -45,16 +45,19 @@ Piece = Annotated[
 Chosen = Annotated[Engine, typer.Option(help="auto: the one that is estimated to be faster. All find the same.")]
 
 
-def choose_engine(engine: str, nfiles: int, nbytes: int, ncores: int, gpu_missing: str) -> tuple[str, str]:
-    """The engine, and why. gpu_missing: why there is no GPU, or nothing."""
+def choose_engine(
+    engine: str, nfiles: int, nbytes: int, ncores: int, gpu_missing: Callable[[], str]
+) -> tuple[str, str]:
+    """The engine, and why. gpu_missing: says why there is no GPU, or nothing; the answer takes a part of its start."""
     if engine != "auto":
         return engine, "as asked for"
-    if gpu_missing:
-        return "cpu", f"there is no GPU: {gpu_missing}"
     cpu = (nfiles * _OPEN_S + nbytes * _BYTE_S) / ncores
     gpu = _START_S + max(nfiles * _OPEN_S / ncores, nbytes * _GPU_BYTE_S)
-    faster = "gpu" if gpu < cpu else "cpu"
-    return faster, f"estimated: cpu {cpu:.2g} s by {ncores} cores, gpu {gpu:.2g} s, {_START_S:g} of it to start"
+    why = f"estimated: cpu {cpu:.2g} s by {ncores} cores, gpu {gpu:.2g} s, {_START_S:g} of it to start"
+    if cpu <= gpu:
+        return "cpu", why
+    missing = gpu_missing()
+    return ("cpu", f"there is no GPU: {missing}") if missing else ("gpu", why)
 
 
 class _Search:
@@ -64,14 +67,15 @@ class _Search:
         from gpufs import _rows, _words
         from gpufs.mounts import engine_of
 
-        engine_of(engine.value)
+        if engine is not Engine.auto:
+            engine_of(engine.value)
         begin = time.monotonic()
         self.tree = _words.Tree(paths, threads)
         self.walk_seconds = time.monotonic() - begin
         self.threads = threads
         ncores = threads or len(os.sched_getaffinity(0))
         self.engine, self.why = choose_engine(
-            engine.value, self.tree.nfiles(), self.tree.nbytes(), ncores, _rows.engine_missing("gpu")
+            engine.value, self.tree.nfiles(), self.tree.nbytes(), ncores, lambda: _rows.engine_missing("gpu")
         )
         self.device = _rows.current_device(self.engine)
         self.scratch = _scratch(scratch)
