@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <string_view>
@@ -39,8 +40,7 @@ bool is_number(std::string_view word, std::uint64_t& number) {
 // A whole number, also as 5.0 or 5e0, of which real matrices are full.
 bool is_whole(std::string_view word, double& number) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc{} && end == word.data() + word.size() &&
-         number == static_cast<double>(static_cast<std::int64_t>(number));
+  return error == std::errc{} && end == word.data() + word.size() && std::isfinite(number) && number == std::trunc(number);
 }
 
 class text_edges final : public edge_source {

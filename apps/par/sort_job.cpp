@@ -124,7 +124,7 @@ std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_t
   std::uint64_t piece = std::min(by.most_records(options, 2, memory), most);  // if all is one piece
   if (piece < nrecords) {
     piece = std::min(by.most_records(options, 4, memory), most);
-    piece = std::min(piece, std::max((nrecords + usual_pieces - 1) / usual_pieces, least_piece_nbytes / size));
+    piece = std::min(piece, std::max({(nrecords + usual_pieces - 1) / usual_pieces, least_piece_nbytes / size, std::uint64_t{2}}));
   }
   if (piece < std::min<std::uint64_t>(nrecords, 2)) {
     throw gpufs::error("a memory of " + std::to_string(memory) + " bytes is too little for pieces of two records of " +

@@ -250,6 +250,28 @@ TEST_F(words_in_trees, in_files_that_cannot_be_read_count_nothing_and_the_error_
   }
 }
 
+TEST_F(words_in_trees, in_files_that_were_cut_count_nothing_and_files_beside_keep_their_counts) {
+  std::string cut, whole;
+  for (int i = 0; i < 3000; ++i) {
+    cut += "gone ";
+    whole += "stays ";
+  }
+  write("a", cut);
+  write("b", whole);
+  const dictionary words("gone\nstays\n", false, "words");
+  const file_tree tree({root_}, 2);
+  std::filesystem::resize_file(root_ + "/a", 5000);  // of pieces of 4096 bytes the second ends too early
+  for (const bool by_kernels : {false, true}) {
+    const found all = find(by_kernels, tree, {&words, nullptr}, 4096);
+    ASSERT_EQ(all.errors.size(), 2u);
+    EXPECT_EQ(all.errors[0], ESTALE) << by_kernels;
+    EXPECT_EQ(all.errors[1], 0);
+    const counts of = counts_of(tree, words, all);
+    EXPECT_FALSE(of.contains("gone")) << by_kernels;
+    EXPECT_EQ(of.at("stays").at(root_ + "/b"), 3000u) << by_kernels;
+  }
+}
+
 TEST(found_segments, of_files_that_failed_are_gone_and_the_others_are_in_order) {
   const record records[]{{2, 1}, {0, 5}, {2, 0xffffffff}, {1, 1}, {2, 3}};
   found all;

@@ -60,6 +60,7 @@ class searcher {
       look(text, n, there, static_cast<std::uint32_t>(done));
       done += n;
     }
+    if (error == 0 && at.nbytes != to_the_end && done < at.nbytes) error = ESTALE;  // it was cut since the walk
     for (const std::uint32_t word : touched_) {
       records_.back().push_back({word, counts_[word]});
       counts_[word] = 0;
@@ -209,7 +210,7 @@ class cpu_finder final : public finder {
  private:
   // 0 or an errno.
   int search(searcher& by, const piece& at, std::uint64_t& nbytes) const {
-    const int fd = ::openat(root_, tree_.below_root(at.file).c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::openat(root_, tree_.below_root(at.file).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // also of a FIFO by now
     if (fd < 0) return errno;
     const int error = by.search(fd, at, nbytes);
     ::close(fd);

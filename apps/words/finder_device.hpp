@@ -88,8 +88,10 @@ struct find_kernel {
       open_all(warp, fs, nullptr, paths + first, n, O_RDONLY, numbers + first);
       for (std::uint32_t i = first; i < first + n; ++i) {
         const int error = search(warp, mine, i, file(fs, numbers[i]));
-        if (error != 0 && warp.leader())
-          simt::atomic_ref<std::int32_t>(errors[pieces[i].file]).fetch_min(error, std::memory_order_relaxed);
+        if (error == 0) continue;
+        warp.sync();
+        clear(warp, mine);  // what was found in it is not the next piece's
+        if (warp.leader()) simt::atomic_ref<std::int32_t>(errors[pieces[i].file]).fetch_min(error, std::memory_order_relaxed);
       }
       close_all(warp, fs, numbers + first, n);
     }
@@ -109,7 +111,10 @@ struct find_kernel {
     const piece at = pieces[number];
     const auto size = static_cast<std::uint64_t>(status.nbytes);
     std::uint64_t all = size > at.begin ? size - at.begin : 0;
-    if (at.nbytes != to_the_end && at.nbytes < all) all = at.nbytes;
+    if (at.nbytes != to_the_end) {
+      if (all < at.nbytes) return -ESTALE;  // it was cut since the walk
+      all = at.nbytes;
+    }
     const std::uint64_t first_page = at.begin == 0 ? page_nbytes : 0;  // which the open has brought in
     if (all > first_page) prefetch(warp, opened, static_cast<std::int64_t>(at.begin), all);
     for (std::uint64_t done = 0; done < all; done += chunk_nbytes) {

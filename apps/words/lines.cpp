@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <string_view>
 #include <utility>
 
@@ -21,12 +22,16 @@ constexpr std::uint64_t nbytes_at_once = 64 << 20;
 
 // 0 or an errno.
 int read_all(const std::string& path, std::string& to) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return errno;
   struct stat about {};
   int error = ::fstat(fd, &about) != 0 ? errno : 0;
   std::size_t done = 0;
-  if (error == 0) to.resize(static_cast<std::size_t>(about.st_size));
+  try {
+    if (error == 0) to.resize(static_cast<std::size_t>(about.st_size));
+  } catch (const std::exception&) {  // of this file, and not of those behind it
+    error = ENOMEM;
+  }
   while (error == 0 && done < to.size()) {
     const ssize_t got = ::read(fd, to.data() + done, to.size() - done);
     if (got < 0 && errno != EINTR) error = errno;

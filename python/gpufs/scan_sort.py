@@ -67,10 +67,10 @@ def of_file(
         try:
             finish(job, on_progress)
             check_unchanged(path, before, verb)
-        except GpufsError as error:
+        except (GpufsError, OSError, MemoryError) as error:
             if not overwrite:
                 raise
-            raise GpufsError(f"{error}; {out} is written in part now") from error
+            raise GpufsError(f"{error or 'there is not enough memory'}; {out} is written in part now") from error
         return os.fstat(to.fileno()).st_size
 
 

@@ -200,11 +200,19 @@ def make(
     outputs = [output / f"{photo.stem}.png" for photo in photos] if output.is_dir() else [output]
     with console.progress() as bar:
         reports = make_collages(list(zip(photos, outputs, strict=True)), library, options, on_progress=bar.show)
-        for written, report in zip(outputs, reports, strict=True):
-            if as_json:
-                console.print_collage_as_json(written, report)
-            else:
-                console.print_collage(written, report)
+        nwritten = 0
+        try:
+            for written, report in zip(outputs, reports, strict=True):
+                nwritten += 1
+                if as_json:
+                    console.print_collage_as_json(written, report)
+                else:
+                    console.print_collage(written, report)
+        except KeyboardInterrupt as interrupt:
+            if nwritten == 0:
+                raise
+            say_error(f"interrupted; {nwritten} of {len(photos)} pictures are written")
+            raise typer.Exit(interrupt_status(interrupt)) from None
 
 
 @app.command("index")

@@ -55,7 +55,7 @@ GPUFS_DEVICE transferred transfer_each(Group group, const namespace_layout& spac
     const bool is_mine = submitted == 1;
     if (!group.any(is_mine)) {
       if (queue.poll(group) == 0) pause();
-      if (error == 0 && until.expired()) error = -ETIMEDOUT;
+      if (open && error == 0 && until.expired()) error = -ETIMEDOUT;
       open = open && error == 0;
       continue;
     }

@@ -57,7 +57,10 @@ class completion_queue {
   GPUFS_DEVICE void end_old(Group group) const {
     const std::uint32_t epoch = epoch_of(words_);
     if (!group.broadcast(group.leader() && words_.seen_epoch != epoch)) return;
-    for (std::uint32_t id = group.rank(); id < queue_.nrecords; id += group.size()) records_.end_old(id, epoch);
+    // Each record by one lane: of lanes that lie apart the first alone is the group's (lanes_with_commands).
+    if (group.rank() < group.size()) {
+      for (std::uint32_t id = group.rank(); id < queue_.nrecords; id += group.size()) records_.end_old(id, epoch);
+    }
     group.sync();
     if (group.leader()) words_.seen_epoch = epoch;
   }

@@ -57,6 +57,7 @@ GPUFS_DEVICE int read_bytes(std::uint32_t lanes, const namespace_layout& space, 
   const std::uint32_t mine = begin >= n ? 0 : n - begin < share ? n - begin : share;
   const auto take = [&](bool is_moved, const std::byte* buffer, const detail::moved_part& part) {
     int error = 0;
+    group.sync();  // a record's own lane alone has acquired that its buffer is filled
     const std::uint64_t here = ((first + begin) << space.block_shift) + part.done;  // in the namespace
     for (std::uint32_t left = group.ballot(is_moved); left != 0; left &= left - 1) {
       const auto rank = simt::lowest_lane(left);
