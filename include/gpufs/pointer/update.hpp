@@ -166,6 +166,7 @@ GPUFS_DEVICE_COLD updated<What> update_elsewhere(mapping_name name, What what) {
     if (name == theirs) mine = got;
     left &= ~turn;
   }
+  simt::rejoin(lanes);  // else the next updates of these lanes are each its own, and a lane may hold a frame that another waits for
   if (mine.error != 0) note_failed_write(name, {what.within, what.position, sizeof what.value}, mine.error);
   return mine;
 }
