@@ -50,6 +50,7 @@ class text_edges final : public edge_source {
     struct stat about {};
     const bool is_regular = ::fstat(descriptor_, &about) == 0 && S_ISREG(about.st_mode);
     nbytes_ = static_cast<std::uint64_t>(about.st_size);
+    changed_ = about.st_mtim;
     try {
       if (!is_regular) fail(S_ISDIR(about.st_mode) ? std::strerror(EISDIR) : "is no regular file: copy it to one first");
       read_head();
@@ -74,6 +75,11 @@ class text_edges final : public edge_source {
       if (e.from >= nvertices_ || e.to >= nvertices_) fail_at(at, "was changed while it was read: try again");
       to.push_back(e);
     });
+    // A build goes through the file several times, and what one finds must be what the others did.
+    struct stat now {};
+    const bool is_same = ::fstat(descriptor_, &now) == 0 && static_cast<std::uint64_t>(now.st_size) == nbytes_ &&
+                         now.st_mtim.tv_sec == changed_.tv_sec && now.st_mtim.tv_nsec == changed_.tv_nsec;
+    if (!is_same) fail("was changed while it was read: try again");
   }
   // Counts the vertices, unless the file has said how many there are, and looks at each line.
   void look(unsigned nthreads, const progress_function& progress) {
@@ -242,6 +248,7 @@ class text_edges final : public edge_source {
  private:
   std::string path_;
   int descriptor_;
+  timespec changed_{};
   std::uint64_t nbytes_ = 0, begin_ = 0;  // begin: of lines with edges
   std::uint64_t nvertices_ = 0, nentries_ = 0;
   bool weights_ = false, ignores_values_ = false, symmetric_ = false, is_matrix_ = false;

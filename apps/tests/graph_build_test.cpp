@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "apps/graph/text_edges.hpp"
 #include "graph_fixture.hpp"
@@ -155,6 +157,16 @@ TEST_F(made_graphs, of_long_text_have_all_lines_once) {
     ASSERT_EQ(all.size(), std::count(lines.begin(), lines.end(), '\n'));
     for (unsigned i = 0; i < all.size(); ++i) ASSERT_TRUE(all[i].from == i && all[i].to == i * 7u % 100'003);
   }
+}
+
+TEST_F(made_graphs, of_text_that_changes_between_passes_are_none) {
+  const std::string name = text("0 1 5\n1 2 6\n");
+  const auto edges = open_text_edges(name, true, 1, nobody).edges;
+  std::vector<weighted_edge> all;
+  edges->read_part(0, all);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));            // as long as a file system may take for one time
+  std::fstream(name, std::ios::in | std::ios::out) << "0 2 5\n1 0 6\n";  // as many edges from each vertex
+  EXPECT_NE(test::said([&] { edges->read_part(0, all); }).find("was changed while it was read: try again"), std::string::npos);
 }
 
 TEST_F(made_graphs, of_a_matrix_have_its_entries) {
