@@ -15,8 +15,11 @@
 #include "apps/crc32.hpp"
 #include "apps/graph/builder.hpp"
 #include "apps/graph/graph_file.hpp"
+#include "said.hpp"
 
 namespace gpufs::apps::graph::test {
+
+using apps::said;
 
 class folder {
  public:
@@ -95,17 +98,6 @@ inline edges star_of(std::uint64_t n) {
   edges all;
   for (vertex v = 1; v < n; ++v) all.push_back({v, 0, v % 7});
   return all;
-}
-
-// What is said where this fails.
-template <class Work>
-std::string said(const Work& work) {
-  try {
-    work();
-  } catch (const error& why) {
-    return why.what();
-  }
-  return "nothing";
 }
 
 }  // namespace gpufs::apps::graph::test

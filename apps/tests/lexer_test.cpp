@@ -19,6 +19,7 @@
 #include "gpufs/mount.hpp"
 #include "gpufs/simt/config.hpp"
 #include "par/lexes.hpp"
+#include "said.hpp"
 
 namespace gpufs::apps::lex {
 namespace {
@@ -59,16 +60,6 @@ class lexers : public ::testing::Test {
       for (std::size_t i = 0; i < found.offsets.size(); ++i) all.push_back({found.offsets[i], found.kinds[i]});
     } while (from.ndone() != from.nbytes());
     return all;
-  }
-  // What is said where this fails.
-  template <class Work>
-  static std::string said(const Work& work) {
-    try {
-      work();
-    } catch (const error& why) {
-      return why.what();
-    }
-    return "nothing";
   }
 
   std::string root_;

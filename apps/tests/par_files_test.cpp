@@ -21,6 +21,7 @@
 #include "apps/par/run_cuts.hpp"
 #include "gpufs/mount.hpp"
 #include "par/keys.hpp"
+#include "said.hpp"
 
 namespace gpufs::apps::par {
 namespace {
@@ -88,16 +89,6 @@ class par_files : public ::testing::Test {
     }
     EXPECT_EQ(of.ndone(), of.nbytes());
     EXPECT_FALSE(of.next());
-  }
-  // What is said where this fails.
-  template <class Work>
-  static std::string said(const Work& work) {
-    try {
-      work();
-    } catch (const error& why) {
-      return why.what();
-    }
-    return "nothing";
   }
 
   std::string root_;

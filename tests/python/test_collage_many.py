@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import types
 from pathlib import Path
@@ -57,14 +58,16 @@ def test_what_cannot_be_written_is_found_before_the_first(photos: list[Path], li
         ((photos[1], tmp_path / "x"), "is no picture's extension"),
     ):
         with pytest.raises(GpufsError, match=message):
-            list(make_collages([good, job, (photos[2], tmp_path / "third.png")], library, CPU))
+            make_collages([good, job, (photos[2], tmp_path / "third.png")], library, CPU)
         assert names_in(tmp_path) == ["in"]
 
 
 def test_pictures_before_one_that_fails_stay(photos: list[Path], library: Path, tmp_path: Path) -> None:
     photos[1].write_text("no picture")
     made = make_collages([(photo, tmp_path / photo.name) for photo in photos], library, CPU)
+    before = signal.getsignal(signal.SIGTERM)
     assert next(made).size[0] == 100
+    assert signal.getsignal(signal.SIGTERM) is before, "nothing is kept while it is suspended"
     with pytest.raises(GpufsError, match=r"photo1.png: is not a picture"):
         next(made)
     assert (tmp_path / "photo0.png").exists()

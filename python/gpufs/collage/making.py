@@ -112,21 +112,25 @@ def make_collages(
     """Rebuilds many photographs, one after the other: gives a report of each, once its picture is written.
 
     jobs: (photo, output), as make_collage takes them. The engine starts once, and its page cache serves all.
-    Raises GpufsError: before the first, where an output cannot be written or is named twice; else the pictures of the
+    Raises GpufsError: by the call, where an output cannot be written or is named twice; else the pictures of the
     photographs before stay, and nothing is written of the one that failed.
     """
-    options = options or CollageOptions()
-    clock = _Clock()
-    library = Path(library)
     todo = [(Path(photo), Path(output)) for photo, output in jobs]
-    with sigterm_interrupts():
-        _check_outputs(todo, library)
-        opened = _native.Library(library)
-        nblocks = sum(count_blocks(photo, options.enlarge) for photo, _ in todo)
-        engine, why = choose_engine(options, opened.info(), nblocks)
-        matcher: _native.Matcher | None = None
-        counted: dict[str, int] = {}
-        for number, (photo, output) in enumerate(todo):
+    _check_outputs(todo, Path(library))
+    return _make_each(todo, Path(library), options or CollageOptions(), on_progress)
+
+
+def _make_each(
+    todo: Sequence[tuple[Path, Path]], library: Path, options: CollageOptions, on_progress: Progress | None
+) -> Iterator[CollageReport]:
+    clock = _Clock()
+    opened = _native.Library(library)
+    nblocks = sum(count_blocks(photo, options.enlarge) for photo, _ in todo)
+    engine, why = choose_engine(options, opened.info(), nblocks)
+    matcher: _native.Matcher | None = None
+    counted: dict[str, int] = {}
+    for number, (photo, output) in enumerate(todo):
+        with sigterm_interrupts():  # for each anew: between two the caller's own handler is in place
             picture = read_photo(photo, options.enlarge)
             clock.stage("photo")
             if number == 0:
@@ -143,18 +147,18 @@ def make_collages(
             del blocks
             save_collage(rows_of(opened, result["matches"], size), size, output, options.threads)
             clock.stage("picture")
-            counters = result["counters"]
-            yield CollageReport(
-                size=size,
-                engine=engine,
-                why=why,
-                source=result["source"],
-                quality=quality,
-                seconds=clock.take(),
-                counters=None if counters is None else {k: n - counted.get(k, 0) for k, n in counters.items()},
-                matches=result["matches"],
-            )
-            counted = counters or {}
+        counters = result["counters"]
+        yield CollageReport(
+            size=size,
+            engine=engine,
+            why=why,
+            source=result["source"],
+            quality=quality,
+            seconds=clock.take(),
+            counters=None if counters is None else {k: n - counted.get(k, 0) for k, n in counters.items()},
+            matches=result["matches"],
+        )
+        counted = counters or {}
 
 
 def read_photo(path: Path, enlarge: int = 1) -> Pixels:
