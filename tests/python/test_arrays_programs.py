@@ -8,8 +8,10 @@ pages meet), or the read is an OSError; of the engine cpu, which reads a mapping
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ class File:
         np.save(path.with_suffix(".new.npy"), array)
         path.with_suffix(".new.npy").rename(path)
         self.descriptor = os.open(path, os.O_RDWR)
+        weakref.finalize(self, os.close, self.descriptor)
         self.had = [{row.tobytes()} for row in array]
         self.views: dict[Any, View] = {}  # by mounts, of those who have it open
         self.is_cut = False
@@ -178,7 +181,17 @@ class Program:
             except GpufsError as error:
                 assert held.file.is_cut or held.file not in self.files, error
                 return None
+            except OSError as error:
+                self.assert_stale(error, held.file)
+                return None
         return held
+
+    def assert_stale(self, error: OSError, file: File) -> None:
+        """A mount does not open again what it has open as it was before another wrote or replaced it."""
+        assert error.errno == errno.ESTALE, error
+        assert error.filename == str(file.path), error
+        views = [held.view for held in self.held if held.file.path == file.path]
+        assert any(view is not None and not view.is_current for view in views), error
 
     def some_held(self) -> Held | None:
         return self.held[self.rng.integers(len(self.held))] if self.held else None
@@ -200,8 +213,9 @@ class Program:
         except GpufsError as error:
             assert file.is_cut and "is truncated" in str(error)
             return
-        except OSError as error:  # the mount has it open as it was
-            assert kept and error.filename == str(file.path), error
+        except OSError as error:
+            assert kept, error
+            self.assert_stale(error, file)
             return
         self.keep(x, file, 0, self.nrows).open()
 
