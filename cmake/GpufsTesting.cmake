@@ -141,7 +141,7 @@ function(gpufs_register_test_ target)
   endif()
 endfunction()
 
-# Where GPUFS_DRAW is a number, every fourth of these CUDA programs is part of `all`, from a place that it moves on.
+# Where GPUFS_DRAW is a number, every eighth of these CUDA programs is part of `all`, from a place that it moves on.
 function(gpufs_draw_ target)
   if("${GPUFS_DRAW}" STREQUAL "")
     return()
@@ -149,7 +149,7 @@ function(gpufs_draw_ target)
   get_property(n GLOBAL PROPERTY GPUFS_NDRAWN_FROM)
   math(EXPR n "0${n} + 1")
   set_property(GLOBAL PROPERTY GPUFS_NDRAWN_FROM ${n})
-  math(EXPR turn "(${n} + ${GPUFS_DRAW}) % 4")
+  math(EXPR turn "(${n} + ${GPUFS_DRAW}) % 8")
   if(turn EQUAL 0)
     message(STATUS "gpufs: drawn: ${target}")
   else()

@@ -18,7 +18,7 @@ using designs = ::testing::Types<original_cache, timed_original_cache, hash_and_
 TYPED_TEST_SUITE(baselines_random_model, designs);
 
 TYPED_TEST(baselines_random_model, programs_do_what_the_model_says) {
-  const seed_range seeds = seeds_to_run(under_tsan ? 15 : 200);
+  const seed_range seeds = seeds_to_run(under_tsan ? 10 : 80);
   for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
     trial t(seed);
     t.knows_ahead = false;
