@@ -51,6 +51,8 @@ class host_scan final : public transform {
     });
     return false;
   }
+  known so_far() const override { return known_of(carry_); }
+  void go_on(const known& so_far) override { carry_ = value_of<T>(so_far); }
 
  private:
   template <class Op>

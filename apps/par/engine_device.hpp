@@ -22,6 +22,11 @@ inline simt::launch_config config_of(unsigned nblocks, bool cooperative = false)
   return of;
 }
 
+template <class T>
+struct scan_outcome {
+  T carry;  // what all pieces up to this one give
+  int error;
+};
 // A piece whose first element gets what came before it. `out` is another array; of an exclusive scan all goes one place further on,
 // which the array has room for.
 template <class T>
@@ -30,22 +35,19 @@ struct scan_kernel {
   std::uint64_t n;
   scan_op op;
   bool exclusive, is_first;
-  T* carry;  // what all pieces up to this one give
+  scan_outcome<T>* outcome;  // of the piece before, and of this one
   gpufs::par::scan_space space;
-  int* error;
 
   GPUFS_DEVICE void operator()() const {
     const simt::grid grid = simt::this_grid();
     const any_operator<T> with{op};
     if (grid.leader()) {
-      const T before = is_first ? with.identity() : *carry;
+      const T before = is_first ? with.identity() : outcome->carry;
       in[0] = with(before, in[0]);
       if (exclusive) out[0] = before;
     }
     const auto got = gpufs::par::inclusive_scan(grid, in, out + (exclusive ? 1 : 0), n, with, space, gpufs::par::scan_order::fixed);
-    if (!grid.leader()) return;
-    *carry = got.all;
-    *error = got.error;
+    if (grid.leader()) *outcome = {got.all, got.error};
   }
 };
 
@@ -57,8 +59,7 @@ class device_scan final : public transform {
         device_(device),
         nblocks_(blocks()),
         space_(gpufs::par::scan_space::nbytes_for<T>(n, nblocks_, nthreads), device),
-        carry_(1, device),
-        error_(1, device),
+        outcome_(1, device),
         work_(device) {}
 
   bool run(std::byte* in, std::byte* out, std::uint64_t nbytes) override {
@@ -69,14 +70,20 @@ class device_scan final : public transform {
                                                         options_.op,
                                                         options_.exclusive,
                                                         is_first_,
-                                                        carry_.get(),
-                                                        {space_.get(), space_.size()},
-                                                        error_.get()},
+                                                        outcome_.get(),
+                                                        {space_.get(), space_.size()}},
                                          work_);
     work_.wait();
-    if (const int number = error_.read_one(); number != 0) throw gpufs::error(std::strerror(-number), -number);
+    last_ = outcome_.read_one();
+    if (last_.error != 0) throw gpufs::error(std::strerror(-last_.error), -last_.error);
     is_first_ = false;
     return true;
+  }
+  known so_far() const override { return known_of(last_.carry); }
+  void go_on(const known& so_far) override {
+    last_ = {value_of<T>(so_far), 0};
+    outcome_.write_one(last_);
+    is_first_ = false;
   }
 
  private:
@@ -91,9 +98,9 @@ class device_scan final : public transform {
   simt::platform& device_;
   unsigned nblocks_;
   simt::device_array<std::byte> space_;
-  simt::device_array<T> carry_;
-  simt::device_array<int> error_;
+  simt::device_array<scan_outcome<T>> outcome_;
   simt::stream work_;
+  scan_outcome<T> last_{};
   bool is_first_ = true;
 };
 

@@ -28,6 +28,7 @@ struct sort_options {
   std::uint64_t memory_nbytes = 0;                      // of the engine's memory, at most; 0: the engine's own choice
   std::string scratch_folder{};                         // where runs go that have no other place
   std::byte* scratch_memory = nullptr;                  // or here: as many bytes as there are
+  int scratch_descriptor = -1;                          // or in this file, which is open for reading and writing
   std::uint64_t most_piece_nbytes = ~std::uint64_t{0};  // pieces are not larger
   bool is_keys_alone() const { return record_nbytes == nbytes_of(type); }
 };
@@ -55,6 +56,13 @@ std::unique_ptr<engine> make_engine_cpu();
 std::unique_ptr<engine> make_engine_simt(int device);
 std::unique_ptr<engine> make_engine_cuda(int device);
 
+// How far a job has come. With the same input, options, output and scratch file another job goes on from there.
+struct job_state {
+  std::uint64_t piece_nbytes = 0;  // of all pieces but the last one
+  std::uint64_t npieces = 0;       // that are where they belong; of a sort first runs, then merged ones
+  known so_far{};
+};
+
 // A scan or a sort that is under way. One thread calls. What it was made of outlives it.
 class job {
  public:
@@ -67,17 +75,24 @@ class job {
   std::uint64_t ndone() const { return ndone_; }
   // Waits for the next piece; false: the output is complete. Throws gpufs::error, or what the platform throws: it never will be.
   virtual bool next() = 0;
+  const job_state& state() const { return state_; }
 
  protected:
-  explicit job(std::uint64_t nbytes) : nbytes_(nbytes) {}
+  // Goes nrounds times through so many bytes. Throws gpufs::error: such a job has no such state.
+  job(std::uint64_t nbytes_a_round, unsigned nrounds, const job_state& state);
+  // What a stream's next() has said, and the transform knew then. Whether there was a piece.
+  bool count(std::uint64_t nbytes, const known& so_far);
+
   std::uint64_t nbytes_, ndone_ = 0;
+  job_state state_;
 };
 
 // Of all nbytes bytes of `from`. `to` has room for as many, and is not the same memory or file. Throw gpufs::error: the options are
-// none, or do not fit the size; the memory is too little; the folder takes no file.
+// none, or do not fit the size; the memory is too little; the folder takes no file. from_here: the state of a job that has not come
+// to its end; sizes of pieces are its own then.
 std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
-                               const scan_options& options);
+                               const scan_options& options, const job_state* from_here = nullptr);
 std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
-                               const sort_options& options);
+                               const sort_options& options, const job_state* from_here = nullptr);
 
 }  // namespace gpufs::apps::par

@@ -25,7 +25,7 @@ void bytes_to::write(const std::byte* from, std::uint64_t nbytes, std::uint64_t 
 }
 
 piece_stream::piece_stream(carrier& by, const bytes_from& from, const bytes_to& to, plan pieces, transform& with)
-    : by_(by), from_(from), to_(to), plan_(std::move(pieces)), with_(with), of_(by.nbuffers()) {
+    : by_(by), from_(from), to_(to), plan_(std::move(pieces)), with_(with), of_(by.nbuffers()), after_(by.nbuffers()) {
   for (unsigned i = 1; i < by.nbuffers(); ++i) free_.push_back(i);  // buffer 0 is run()'s first one to write to
   brings_ = std::jthread([this] { guarded([this] { bring(); }); });
   try {
@@ -53,6 +53,7 @@ std::uint64_t piece_stream::next() {
     const std::lock_guard lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
   }
+  so_far_ = after_[buffer];
   put_to(free_, buffer);
   return nbytes;
 }
@@ -77,6 +78,7 @@ void piece_stream::run() {
       of_[spare] = std::move(of_[buffer]);
       std::swap(spare, buffer);
     }
+    after_[buffer] = with_.so_far();
     by_.begin_out(buffer, of_[buffer].nbytes, to_, of_[buffer].to);
     put_to(made_, buffer);
   }

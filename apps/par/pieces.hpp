@@ -2,9 +2,11 @@
 // Bytes that are brought by pieces into an engine's buffers, transformed there, and taken away, all three at once. Host code.
 // docs/design/out-of-core-sort.md
 #pragma once
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -69,6 +71,22 @@ class carrier {
   carrier() = default;
 };
 
+// What a transform has learnt of all pieces up to one: by this it goes on behind that one.
+using known = std::array<std::byte, 8>;
+template <class T>
+known known_of(const T& value) {
+  known all{};
+  static_assert(sizeof value <= sizeof all);
+  std::memcpy(all.data(), &value, sizeof value);
+  return all;
+}
+template <class T>
+T value_of(const known& all) {
+  T value;
+  std::memcpy(&value, all.data(), sizeof value);
+  return value;
+}
+
 // What is done with a piece, pieces in their order. One thread calls.
 class transform {
  public:
@@ -77,6 +95,8 @@ class transform {
   transform& operator=(const transform&) = delete;
   // Waits. Whether the result is in `out`; else it is in `in`. Both have room for a piece and 16 bytes; none need be kept.
   virtual bool run(std::byte* in, std::byte* out, std::uint64_t nbytes) = 0;
+  virtual known so_far() const { return {}; }
+  virtual void go_on(const known&) {}  // before the first piece that is run
 
  protected:
   transform() = default;
@@ -96,6 +116,8 @@ class piece_stream {
 
   // Waits until the next piece's result is where it belongs; its bytes, 0 when there are no more. Throws what failed anywhere.
   std::uint64_t next();
+  // What the transform knew when it had made the last result that next() has put in its place.
+  const known& so_far() const { return so_far_; }
 
  private:
   static constexpr unsigned none = ~0u;
@@ -114,7 +136,9 @@ class piece_stream {
   bytes_to to_;
   plan plan_;
   transform& with_;
-  std::vector<piece> of_;  // of buffers
+  std::vector<piece> of_;     // of buffers
+  std::vector<known> after_;  // the results in buffers
+  known so_far_{};
 
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;

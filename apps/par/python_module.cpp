@@ -2,14 +2,18 @@
 // gpufs._par: what `gpufs scan`, `gpufs sort` and gpufs.par.scan() and sort() work by. The interpreter's lock is not held while
 // anything waits. Memory is named by its address, and files by descriptors; Python keeps both alive until close().
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "apps/par/file_jobs.hpp"
@@ -63,6 +67,16 @@ struct ends {
   std::uint64_t nbytes = 0;
 };
 
+using state_parts = std::tuple<std::uint64_t, std::uint64_t, nb::bytes>;  // of a job_state
+std::optional<job_state> state_of(const std::optional<state_parts>& parts) {
+  if (!parts) return std::nullopt;
+  const auto& [piece_nbytes, npieces, so_far] = *parts;
+  job_state state{.piece_nbytes = piece_nbytes, .npieces = npieces};
+  if (so_far.size() != state.so_far.size()) throw gpufs::error("a state has 8 bytes");
+  std::memcpy(state.so_far.data(), so_far.c_str(), so_far.size());
+  return state;
+}
+
 class running_job {
  public:
   // make(engine, from, to, nbytes)
@@ -96,6 +110,10 @@ class running_job {
   }
   std::uint64_t ndone() const { return job_ == nullptr ? 0 : job_->ndone(); }
   std::uint64_t nbytes() const { return job_ == nullptr ? 0 : job_->nbytes(); }
+  state_parts state() const {
+    const job_state now = job_ == nullptr ? job_state{} : job_->state();
+    return {now.piece_nbytes, now.npieces, nb::bytes(now.so_far.data(), now.so_far.size())};
+  }
 
  private:
   std::unique_ptr<engine> engine_;
@@ -127,28 +145,39 @@ NB_MODULE(_par, m) {
       .def("next", &running_job::next, "Waits for the next piece; False: all is done.")
       .def("ndone", &running_job::ndone, "How many of nbytes() have been written.")
       .def("nbytes", &running_job::nbytes)
+      .def("state", &running_job::state, "Of all that next() has waited for; with it another job goes on from there.")
       .def("close", &running_job::close, "Waits for what is under way, and does no more.");
   m.def(
       "scan",
       [](const std::string& engine_name, int device, const ends& of, const std::string& op, const std::string& type, bool exclusive,
-         std::uint64_t piece_nbytes) {
+         std::uint64_t piece_nbytes, const std::optional<state_parts>& state) {
         const scan_options options{named(operators, op, "operator"), named(types, type, "type"), exclusive, piece_nbytes};
-        return std::make_unique<running_job>(engine_name, device, of, [&](auto&&... with) { return make_scan(with..., options); });
+        const std::optional<job_state> from_here = state_of(state);
+        return std::make_unique<running_job>(engine_name, device, of, [&](auto&&... with) {
+          return make_scan(with..., options, from_here ? &*from_here : nullptr);
+        });
       },
-      "engine"_a, "device"_a, "of"_a, "op"_a, "type"_a, "exclusive"_a, "piece_nbytes"_a,
-      "piece_nbytes: 0: the engine's own choice.");
+      "engine"_a, "device"_a, "of"_a, "op"_a, "type"_a, "exclusive"_a, "piece_nbytes"_a, "state"_a.none() = nb::none(),
+      "piece_nbytes: 0: the engine's own choice. state: of a job that was given up, whose pieces have their size.");
   m.def(
       "sort",
       [](const std::string& engine_name, int device, const ends& of, const std::string& type, std::uint64_t record_nbytes,
-         std::uint64_t key_offset, bool descending, std::uint64_t memory_nbytes, const nb::object& scratch) {
+         std::uint64_t key_offset, bool descending, std::uint64_t memory_nbytes, const nb::object& scratch, int scratch_descriptor,
+         const std::optional<state_parts>& state) {
         const sort_options options{.type = named(types, type, "type"),
                                    .record_nbytes = record_nbytes,
                                    .key_offset = key_offset,
                                    .descending = descending,
                                    .memory_nbytes = memory_nbytes,
-                                   .scratch_folder = scratch.is_none() ? std::string() : to_path(scratch)};
-        return std::make_unique<running_job>(engine_name, device, of, [&](auto&&... with) { return make_sort(with..., options); });
+                                   .scratch_folder = scratch.is_none() ? std::string() : to_path(scratch),
+                                   .scratch_descriptor = scratch_descriptor};
+        const std::optional<job_state> from_here = state_of(state);
+        return std::make_unique<running_job>(engine_name, device, of, [&](auto&&... with) {
+          return make_sort(with..., options, from_here ? &*from_here : nullptr);
+        });
       },
       "engine"_a, "device"_a, "of"_a, "type"_a, "record_nbytes"_a, "key_offset"_a, "descending"_a, "memory_nbytes"_a,
-      "scratch"_a.none(), "scratch: the folder where runs go; None: memory of the host.");
+      "scratch"_a.none(), "scratch_descriptor"_a = -1, "state"_a.none() = nb::none(),
+      "scratch: the folder where runs go; None: memory of the host. scratch_descriptor: or the file there, open for reading and "
+      "writing. state: as of scan().");
 }

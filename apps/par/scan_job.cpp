@@ -11,13 +11,13 @@ namespace {
 class scan_job final : public job {
  public:
   scan_job(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes, const scan_options& options,
-           std::uint64_t piece_nbytes)
-      : job(nbytes),
-        carrier_(by.make_carrier(4, piece_nbytes)),
-        scan_(by.make_scan(options, piece_nbytes)),
+           const job_state& state)
+      : job(nbytes, 1, state),
+        carrier_(by.make_carrier(4, state.piece_nbytes)),
+        scan_(begun(by.make_scan(options, state.piece_nbytes), state)),
         pieces_(
             *carrier_, from, to,
-            [=, at = std::uint64_t{0}](piece& next) mutable {
+            [nbytes, piece_nbytes = state.piece_nbytes, at = ndone_](piece& next) mutable {
               next.nbytes = std::min(piece_nbytes, nbytes - at);
               next.from = {{at, next.nbytes}};
               next.to = std::exchange(at, at + next.nbytes);
@@ -25,13 +25,14 @@ class scan_job final : public job {
             },
             *scan_) {}
 
-  bool next() override {
-    const std::uint64_t n = pieces_.next();
-    ndone_ += n;
-    return n != 0;
-  }
+  bool next() override { return count(pieces_.next(), pieces_.so_far()); }
 
  private:
+  static std::unique_ptr<transform> begun(std::unique_ptr<transform> scan, const job_state& state) {
+    if (state.npieces != 0) scan->go_on(state.so_far);
+    return scan;
+  }
+
   std::unique_ptr<carrier> carrier_;
   std::unique_ptr<transform> scan_;
   piece_stream pieces_;
@@ -40,7 +41,7 @@ class scan_job final : public job {
 }  // namespace
 
 std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
-                               const scan_options& options) {
+                               const scan_options& options, const job_state* from_here) {
   const std::uint64_t size = nbytes_of(options.type);
   const bool is_real = options.type == number_type::f32 || options.type == number_type::f64;
   if (is_real && (options.op == scan_op::bit_and || options.op == scan_op::bit_or || options.op == scan_op::bit_xor)) {
@@ -52,7 +53,9 @@ std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_t
   }
   std::uint64_t piece_nbytes = options.piece_nbytes != 0 ? options.piece_nbytes : by.usual_scan_nbytes();
   piece_nbytes = std::max(size, std::min(piece_nbytes, nbytes) / size * size);
-  return std::make_unique<scan_job>(by, from, to, nbytes, options, piece_nbytes);
+  const job_state state = from_here != nullptr ? *from_here : job_state{.piece_nbytes = piece_nbytes};
+  if (state.piece_nbytes % size != 0) throw gpufs::error("a piece is no multiple of an element");
+  return std::make_unique<scan_job>(by, from, to, nbytes, options, state);
 }
 
 }  // namespace gpufs::apps::par

@@ -17,31 +17,31 @@ constexpr std::uint64_t usual_pieces = 32, least_piece_nbytes = 64 << 20;
 class sort_job final : public job {
  public:
   sort_job(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes, const sort_options& options,
-           std::uint64_t piece_nrecords)
-      : job(nbytes <= piece_nrecords * options.record_nbytes ? nbytes : 2 * nbytes),
+           const job_state& state)
+      : job(nbytes, nbytes <= state.piece_nbytes ? 1 : 2, state),
         from_(from),
         to_(to),
         options_(options),
         nrecords_(nbytes / options.record_nbytes),
-        piece_nrecords_(piece_nrecords),
-        carrier_(by.make_carrier(is_one_piece() ? 2 : 4, piece_nrecords * options.record_nbytes)),
-        sort_(by.make_sort(options, piece_nrecords)) {
-    if (is_one_piece()) {
-      pieces_.emplace(*carrier_, from_, to_, pieces_in_order(), *sort_);
-      return;
+        piece_nrecords_(state.piece_nbytes / options.record_nbytes),
+        carrier_(by.make_carrier(is_one_piece() ? 2 : 4, state.piece_nbytes)),
+        sort_(by.make_sort(options, piece_nrecords_)) {
+    if (!is_one_piece()) make_scratch();
+    if (is_one_piece() || ndone_ < nbytes) {
+      pieces_.emplace(*carrier_, from_, is_one_piece() ? to_ : bytes_to{scratch_memory(), scratch_file()},
+                      pieces_in_order(ndone_ / options.record_nbytes), *sort_);
+    } else {
+      begin_merges((ndone_ - nbytes) / options.record_nbytes);
     }
-    make_scratch();
-    pieces_.emplace(*carrier_, from_, bytes_to{scratch_memory(), scratch_file()}, pieces_in_order(), *sort_);
   }
 
   bool next() override {
     std::uint64_t n = pieces_->next();
     if (n == 0 && !is_one_piece() && !merges_) {
-      begin_merges();
+      begin_merges(0);
       n = pieces_->next();
     }
-    ndone_ += n;
-    return n != 0;
+    return count(n, {});
   }
 
  private:
@@ -52,18 +52,25 @@ class sort_job final : public job {
   void make_scratch() {
     const std::uint64_t nbytes = nrecords_ * options_.record_nbytes;
     if (options_.scratch_memory != nullptr) return;
+    if (options_.scratch_descriptor >= 0) {
+      scratch_.emplace(options_.scratch_folder, options_.scratch_descriptor, nbytes);
+      return check_scratch();
+    }
     if (options_.scratch_folder.empty()) {
       own_memory_ = std::make_unique_for_overwrite<std::byte[]>(nbytes);
       return;
     }
     scratch_.emplace(output_file::without_name(options_.scratch_folder, nbytes));
+    check_scratch();
+  }
+  void check_scratch() const {
     if (scratch_->mapped() == nullptr) {
       throw gpufs::error(options_.scratch_folder + ": files cannot be mapped here: name another folder for runs");
     }
   }
 
-  plan pieces_in_order() const {
-    return [=, this, at = std::uint64_t{0}](piece& next) mutable {
+  plan pieces_in_order(std::uint64_t first) const {
+    return [=, this, at = first](piece& next) mutable {
       const std::uint64_t n = std::min(piece_nrecords_, nrecords_ - at), size = options_.record_nbytes;
       next = {{{at * size, n * size}}, n * size, at * size};
       at += n;
@@ -71,18 +78,23 @@ class sort_job final : public job {
     };
   }
 
-  void begin_merges() {
+  // first: of the records of the output, a multiple of a piece's, or all.
+  void begin_merges(std::uint64_t first) {
     merges_ = true;
     pieces_.reset();
     const std::byte* const all = scratch_ ? scratch_->mapped() : scratch_memory();
     cuts_.emplace(all, nrecords_, piece_nrecords_, options_);
-    pieces_.emplace(*carrier_, bytes_from{scratch_memory(), nullptr, scratch_file()}, to_, merged_pieces(), *sort_);
+    if (first != 0) move_cuts_on(first);
+    pieces_.emplace(*carrier_, bytes_from{scratch_memory(), nullptr, scratch_file()}, to_, merged_pieces(first), *sort_);
   }
-  plan merged_pieces() {
-    return [this, at = std::uint64_t{0}](piece& next) mutable {
+  void move_cuts_on(std::uint64_t n) {
+    if (!bus_guarded([&] { cuts_->move_on(n); })) scratch_->fail(EIO);
+  }
+  plan merged_pieces(std::uint64_t first) {
+    return [this, at = first](piece& next) mutable {
       const std::uint64_t n = std::min(piece_nrecords_, nrecords_ - at), size = options_.record_nbytes;
       if (n == 0) return false;
-      if (!bus_guarded([&] { cuts_->move_on(n); })) scratch_->fail(EIO);
+      move_cuts_on(n);
       next = {{}, n * size, at * size};
       for (std::uint64_t i = 0; i < cuts_->nruns(); ++i) {
         if (cuts_->begin(i) != cuts_->end(i))
@@ -109,7 +121,7 @@ class sort_job final : public job {
 }  // namespace
 
 std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
-                               const sort_options& options) {
+                               const sort_options& options, const job_state* from_here) {
   const std::uint64_t size = options.record_nbytes, key_nbytes = nbytes_of(options.type);
   if (size < key_nbytes || options.key_offset > size - key_nbytes) {
     throw gpufs::error("a key of " + std::to_string(key_nbytes) + " bytes from byte " + std::to_string(options.key_offset) +
@@ -118,6 +130,10 @@ std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_t
   if (nbytes % size != 0) {
     throw gpufs::error(from.name() + ": has " + std::to_string(nbytes) + " bytes, which is no multiple of the " +
                        std::to_string(size) + " of a record");
+  }
+  if (from_here != nullptr) {
+    if (from_here->piece_nbytes % size != 0) throw gpufs::error("a piece is no multiple of a record");
+    return std::make_unique<sort_job>(by, from, to, nbytes, options, *from_here);
   }
   const std::uint64_t memory = options.memory_nbytes != 0 ? options.memory_nbytes : by.usual_memory_nbytes();
   const std::uint64_t nrecords = nbytes / size, most = std::max<std::uint64_t>(1, options.most_piece_nbytes / size);
@@ -130,7 +146,8 @@ std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_t
     throw gpufs::error("a memory of " + std::to_string(memory) + " bytes is too little for pieces of two records of " +
                        std::to_string(size));
   }
-  return std::make_unique<sort_job>(by, from, to, nbytes, options, std::max<std::uint64_t>(1, std::min(piece, nrecords)));
+  piece = std::max<std::uint64_t>(1, std::min(piece, nrecords));
+  return std::make_unique<sort_job>(by, from, to, nbytes, options, job_state{.piece_nbytes = piece * size});
 }
 
 }  // namespace gpufs::apps::par

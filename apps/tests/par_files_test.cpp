@@ -15,6 +15,7 @@
 #include <fstream>
 #include <optional>
 #include <random>
+#include <tuple>
 
 #include "apps/par/file_jobs.hpp"
 #include "apps/par/operators.hpp"
@@ -438,6 +439,105 @@ TEST_F(par_files, a_job_may_be_given_up) {
     }
     EXPECT_TRUE(std::filesystem::is_empty(root_));
   }
+}
+
+// A job that is given up after each number of pieces, and another one that goes on from its state: the bytes of one that was not.
+class par_files_gone_on : public par_files {
+ protected:
+  struct named_file {
+    std::FILE* file;
+    explicit named_file(const std::string& path) : file(std::fopen(path.c_str(), "w+b")) {}
+    ~named_file() { std::fclose(file); }
+    named_file(const named_file&) = delete;
+    named_file& operator=(const named_file&) = delete;
+  };
+
+  // begin(from, to, nbytes, state)
+  template <class Begin>
+  void expect_the_same_from_each_piece_on(const bytes& all, unsigned npieces, const Begin& begin) const {
+    bytes wanted(all.size());
+    const bytes_from from{.memory = all.data()};
+    {
+      const auto whole = begin(from, bytes_to{.memory = wanted.data()}, all.size(), nullptr);
+      finish(*whole);
+      EXPECT_EQ(whole->state().npieces, npieces);
+    }
+    for (unsigned ndone = 0; ndone <= npieces; ++ndone) {
+      const named_file made(out());
+      job_state state;
+      {
+        const output_file to(out(), fileno(made.file), all.size());
+        const auto first = begin(from, bytes_to{.file = &to}, all.size(), nullptr);
+        for (unsigned i = 0; i < ndone; ++i) EXPECT_TRUE(first->next());
+        state = first->state();
+      }
+      {
+        const output_file to(out(), fileno(made.file), all.size());
+        const auto second = begin(from, bytes_to{.file = &to}, all.size(), &state);
+        EXPECT_EQ(second->ndone() == second->nbytes(), ndone == npieces);
+        unsigned nmore = 0;
+        while (second->next()) ++nmore;
+        EXPECT_EQ(nmore, npieces - ndone);
+        EXPECT_EQ(second->ndone(), second->nbytes());
+      }
+      EXPECT_TRUE(content_of(out()) == wanted) << "gone on behind piece " << ndone;
+    }
+  }
+};
+
+TEST_F(par_files_gone_on, scans_have_the_same_bits) {
+  std::mt19937_64 draw(41);
+  std::vector<float> values(1000);
+  for (float& value : values) value = std::ldexp(static_cast<float>(draw() % 1000) - 400, static_cast<int>(draw() % 30));
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const bool exclusive : {false, true}) {
+      SCOPED_TRACE(testing::Message() << by_kernels << exclusive);
+      const scan_options options{.type = number_type::f32, .exclusive = exclusive, .piece_nbytes = 700};
+      expect_the_same_from_each_piece_on(bytes_of(values), 6, [&](auto&&... with) {
+        const auto [from, to, nbytes, state] = std::tuple(with...);
+        return make_scan(*by, from, to, nbytes, options, state);
+      });
+    }
+  }
+}
+
+TEST_F(par_files_gone_on, sorts_have_the_same_records) {
+  std::mt19937_64 draw(42);
+  std::vector<std::uint32_t> records(3 * 170);  // keys, of which many are equal, and two numbers
+  for (std::uint32_t i = 0; i < records.size(); ++i) records[i] = i % 3 == 0 ? static_cast<std::uint32_t>(draw() % 20) : i;
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const std::uint64_t nrecords : {30u, 170u}) {
+      const named_file runs(root_ + "/runs");
+      const sort_options options{.type = number_type::u32,
+                                 .record_nbytes = 12,
+                                 .scratch_folder = root_,
+                                 .scratch_descriptor = fileno(runs.file),
+                                 .most_piece_nbytes = 12 * nrecords};
+      const unsigned npieces = nrecords == 170 ? 1 : 12;
+      expect_the_same_from_each_piece_on(bytes_of(records), npieces, [&](auto&&... with) {
+        const auto [from, to, nbytes, state] = std::tuple(with...);
+        return make_sort(*by, from, to, nbytes, options, state);
+      });
+    }
+  }
+}
+
+TEST_F(par_files_gone_on, states_that_cannot_be_are_refused) {
+  const auto by = make_engine(false);
+  const bytes all(40);
+  bytes result(40);
+  const bytes_from from{.memory = all.data()};
+  const bytes_to to{.memory = result.data()};
+  const auto scan = [&](job_state state) { return said([&] { make_scan(*by, from, to, 40, {}, &state); }); };
+  const auto sort = [&](job_state state) { return said([&] { make_sort(*by, from, to, 40, {}, &state); }); };
+  EXPECT_EQ(scan({12, 5}), "there are not 5 pieces of 12 bytes");
+  EXPECT_EQ(scan({0, 1}), "pieces of no bytes have not been done");
+  EXPECT_EQ(scan({13, 1}), "a piece is no multiple of an element");
+  EXPECT_EQ(sort({16, 7}), "there are not 7 pieces of 16 bytes");
+  EXPECT_EQ(sort({12, 1}), "a piece is no multiple of a record");
+  EXPECT_EQ(sort({~std::uint64_t{7}, 2}), "there are not 2 pieces of 18446744073709551608 bytes");
 }
 
 // Files of this process have that many bytes at most, while it lives.

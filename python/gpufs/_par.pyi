@@ -4,6 +4,7 @@
 import os
 
 _Path = str | bytes | os.PathLike[str]
+_State = tuple[int, int, bytes]
 
 class Ends:
     """What a job reads, and what it writes."""
@@ -26,11 +27,23 @@ class Job:
         """How many of nbytes() have been written."""
 
     def nbytes(self) -> int: ...
+    def state(self) -> _State:
+        """Of all that next() has waited for; with it another job goes on from there."""
+
     def close(self) -> None:
         """Waits for what is under way, and does no more."""
 
-def scan(engine: str, device: int, of: Ends, op: str, type: str, exclusive: bool, piece_nbytes: int) -> Job:
-    """piece_nbytes: 0: the engine's own choice."""
+def scan(
+    engine: str,
+    device: int,
+    of: Ends,
+    op: str,
+    type: str,
+    exclusive: bool,
+    piece_nbytes: int,
+    state: _State | None = None,
+) -> Job:
+    """piece_nbytes: 0: the engine's own choice. state: of a job that was given up, whose pieces have their size."""
 
 def sort(
     engine: str,
@@ -42,5 +55,10 @@ def sort(
     descending: bool,
     memory_nbytes: int,
     scratch: _Path | None,
+    scratch_descriptor: int = -1,
+    state: _State | None = None,
 ) -> Job:
-    """scratch: the folder where runs go; None: memory of the host."""
+    """scratch: the folder where runs go; None: memory of the host.
+
+    scratch_descriptor: or the file there, open for reading and writing. state: as of scan().
+    """

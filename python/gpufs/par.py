@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from gpufs import _par, scan_sort
+from gpufs import scan_sort
 from gpufs.errors import GpufsError
 from gpufs.labelling import label_regions
 from gpufs.lexing import each_piece, names_of, table_of
@@ -98,6 +98,7 @@ def scan(
     out: Any = None,
     dtype: DTypeLike | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     engine: str = "auto",
     device: int | None = None,
 ) -> Any:
@@ -110,6 +111,8 @@ def scan(
     Of nothing there is 0; mul: 1; and: all ones; max, min: the least and the largest number, and of real ones NaN.
     overwrite: the file `out` is there, has the size of x, and is written as it is, which is faster; if that fails, a
     part of it is written. Else it appears under its name when it is complete.
+    resume: what is done is kept in the folder OUT.unfinished until then; whatever ends this call, the same one goes on
+    from there, or raises GpufsError if the input has changed since.
     engine, device: as of :func:`gpufs.open`. All give the same bits, but for sums and products of real numbers, whose
     brackets differ: those are the same on each run by one engine on machines alike.
 
@@ -118,14 +121,14 @@ def scan(
     """
     by = engine_of(engine)
 
-    def begin(of: _par.Ends, type_name: str) -> _par.Job:
-        return _par.scan(by, scan_sort.device_number(by, device), of, op, type_name, exclusive, 0)
+    def work(type_name: str) -> scan_sort.Work:
+        return scan_sort.scan_work(by, device, op, type_name, exclusive)
 
     if not isinstance(x, (str, os.PathLike)):
-        _refuse_of_arrays(dtype=dtype, overwrite=overwrite or None)
-        return scan_sort.of_array(x, out, begin, keep_shape=False)
-    type_name = _type_of_file(dtype)
-    scan_sort.of_file(Path(x), _out_of_file(out), lambda of: begin(of, type_name), "scanned", overwrite=overwrite)
+        _refuse_of_arrays(dtype=dtype, overwrite=overwrite or None, resume=resume or None)
+        return scan_sort.of_array(x, out, work, keep_shape=False)
+    of = work(_type_of_file(dtype))
+    scan_sort.of_file(Path(x), _out_of_file(out), of, overwrite=overwrite, resume=resume)
     return out
 
 
@@ -140,6 +143,7 @@ def sort(
     memory: int | str = 0,
     scratch: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     engine: str = "auto",
     device: int | None = None,
 ) -> Any:
@@ -147,7 +151,7 @@ def sort(
 
     x: a NumPy array or a torch tensor of one dimension in the host's memory, as of :func:`scan`. Or the path of a file
     of records of record_nbytes bytes (by default keys alone), each with a key of the type `key` from byte key_offset
-    on; then `out` is another path, which is returned, and may be overwritten as by :func:`scan`.
+    on; then `out` is another path, which is returned, and may be overwritten, or gone on with, as by :func:`scan`.
     Of real numbers -0 comes before 0, NaNs without a sign last, those with one first; descending the other way round.
     memory: of the GPU, at most; 0: three quarters of what is free there. What does not fit is sorted by pieces, which
     go to the folder `scratch` (by default that of `out`; of arrays to the host's memory) and are merged from there.
@@ -160,22 +164,26 @@ def sort(
         if given is not None and not 0 <= given < 1 << 62:
             raise GpufsError(f"{name}: {given} is no number of bytes")
 
-    def begin(of: _par.Ends, type_name: str, folder: str | os.PathLike[str] | None) -> _par.Job:
-        key_nbytes = int(type_name[1:]) // 8
-        size = key_nbytes if record_nbytes is None else record_nbytes
-        number = scan_sort.device_number(by, device)
-        return _par.sort(by, number, of, type_name, size, key_offset, descending, nbytes, folder)
+    def work(type_name: str) -> scan_sort.Work:
+        return scan_sort.sort_work(by, device, type_name, record_nbytes, key_offset, descending, nbytes, folder)
 
+    folder = None if scratch is None else Path(scratch)
     if not isinstance(x, (str, os.PathLike)):
         _refuse_of_arrays(
-            key=key, record_nbytes=record_nbytes, key_offset=key_offset or None, overwrite=overwrite or None
+            key=key,
+            record_nbytes=record_nbytes,
+            key_offset=key_offset or None,
+            overwrite=overwrite or None,
+            resume=resume or None,
         )
         if np.ndim(x) != 1:
             raise GpufsError(f"x: has {np.ndim(x)} dimensions, and 1 is sorted")
-        return scan_sort.of_array(x, out, lambda of, name: begin(of, name, scratch), keep_shape=True)
+        return scan_sort.of_array(x, out, work, keep_shape=True)
+    if resume and scratch is not None:
+        raise GpufsError("scratch: what a sort goes on with is beside out: leave it out")
     type_name, to = _type_of_file(key, "key"), _out_of_file(out)
-    folder = to.parent if scratch is None else scratch
-    scan_sort.of_file(Path(x), to, lambda of: begin(of, type_name, folder), "sorted", overwrite=overwrite)
+    folder = to.parent if folder is None else folder
+    scan_sort.of_file(Path(x), to, work(type_name), overwrite=overwrite, resume=resume)
     return out
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -15,16 +15,63 @@ from numpy.typing import DTypeLike, NDArray
 from gpufs import _par, _rows
 from gpufs.collage.interrupt import check_is_no_input, check_writable, replacing
 from gpufs.errors import GpufsError
-from gpufs.unchanged import check_unchanged, stamp_of
+from gpufs.unchanged import Stamp, check_unchanged, stamp_of
+from gpufs.unfinished import State, Unfinished, unfinished
 
 OPERATORS = ("add", "mul", "max", "min", "and", "or", "xor")
 TYPES = ("u32", "i32", "u64", "i64", "f32", "f64")
 Progress = Callable[[int, int], None]
-Begin = Callable[[_par.Ends], _par.Job]
 _NPY = b"\x93NUMPY"
 
 
-def device_number(engine: str, device: int | None) -> int:
+class Work(NamedTuple):
+    """A scan or a sort of whatever it is given."""
+
+    verb: str  # what is done with its input
+    facts: dict[str, Any]  # what its result depends on
+    begin: Callable[[_par.Ends, Unfinished | None], _par.Job]
+
+
+class Done(NamedTuple):
+    """What has become of a file."""
+
+    nbytes: int
+    share: float  # of the work that was done this time: 1, unless it went on after an interruption
+
+
+def scan_work(engine: str, device: int | None, op: str, type_name: str, exclusive: bool, piece_nbytes: int = 0) -> Work:
+    def begin(of: _par.Ends, kept: Unfinished | None) -> _par.Job:
+        number, state = _device_number(engine, device), kept.state if kept else None
+        return _par.scan(engine, number, of, op, type_name, exclusive, piece_nbytes, state)
+
+    return Work("scanned", {"op": op, "type": type_name, "exclusive": exclusive, "engine": engine}, begin)
+
+
+def sort_work(
+    engine: str,
+    device: int | None,
+    type_name: str,
+    record_nbytes: int | None,
+    key_offset: int,
+    descending: bool,
+    memory_nbytes: int,
+    scratch: Path | None,
+) -> Work:
+    """record_nbytes: None: a record is a key. scratch: a folder for runs; None: memory of the host."""
+    size = int(type_name[1:]) // 8 if record_nbytes is None else record_nbytes
+
+    def begin(of: _par.Ends, kept: Unfinished | None) -> _par.Job:
+        number = _device_number(engine, device)
+        how = (engine, number, of, type_name, size, key_offset, descending, memory_nbytes)
+        if kept is None:
+            return _par.sort(*how, scratch)
+        return _par.sort(*how, kept.folder, kept.runs.fileno(), kept.state)
+
+    facts = {"key": type_name, "record_nbytes": size, "key_offset": key_offset, "descending": descending}
+    return Work("sorted", facts | {"engine": engine}, begin)
+
+
+def _device_number(engine: str, device: int | None) -> int:
     return _rows.current_device(engine) if device is None else device
 
 
@@ -42,36 +89,64 @@ def type_of(dtype: DTypeLike | str) -> str:
     return name
 
 
-def finish(job: _par.Job, on_progress: Progress) -> None:
-    """Does all of it. Ctrl-C is noticed between pieces."""
-    with closing(job):
-        on_progress(0, job.nbytes())
-        while job.next():
-            on_progress(job.ndone(), job.nbytes())
+def _finish(job: _par.Job, on_progress: Progress, note: Callable[[State], None] = lambda state: None) -> None:
+    """Does all of it, or what is left of it. Ctrl-C is noticed between pieces."""
+    on_progress(job.ndone(), job.nbytes())
+    while job.next():
+        note(job.state())
+        on_progress(job.ndone(), job.nbytes())
 
 
 def of_file(
-    path: Path, out: Path, begin: Begin, verb: str, *, overwrite: bool, on_progress: Progress = lambda done, total: None
-) -> int:
-    """Makes `out` of the file at `path`, by the job that begin() begins. How many bytes it has. Raises GpufsError.
+    path: Path,
+    out: Path,
+    work: Work,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    on_progress: Progress = lambda done, total: None,
+) -> Done:
+    """Makes `out` of the file at `path`. Raises GpufsError.
 
     overwrite: `out` is there, of the same size, and is written as it is; else it is made anew, and appears when it is
-    complete.
+    complete. resume: what is done is kept beside `out` until then, and the same work goes on from there.
     """
+    if resume and overwrite:
+        raise GpufsError("a file that is overwritten in place cannot be gone on with (resume)")
     check_writable(out)
     check_is_no_input(out, [(path, "the input")])
     before = stamp_of(path)
     _refuse_npy(path)
+    if resume and before is not None:
+        return _going_on(path, out, work, before, on_progress)
     with _overwriting(out, before[2] if before else 0) if overwrite else replacing(out) as to:
-        job = begin(_par.Ends.of_files(path, verb, out, to.fileno()))
         try:
-            finish(job, on_progress)
-            check_unchanged(path, before, verb)
+            with closing(work.begin(_par.Ends.of_files(path, work.verb, out, to.fileno()), None)) as job:
+                _finish(job, on_progress)
+            check_unchanged(path, before, work.verb)
         except (GpufsError, OSError, MemoryError) as error:
             if not overwrite:
                 raise
             raise GpufsError(f"{error or 'there is not enough memory'}; {out} is written in part now") from error
-        return os.fstat(to.fileno()).st_size
+        return Done(os.fstat(to.fileno()).st_size, 1.0)
+
+
+def _going_on(path: Path, out: Path, work: Work, before: Stamp, on_progress: Progress) -> Done:
+    with unfinished(out, work.facts, before) as kept:
+        with closing(work.begin(_par.Ends.of_files(path, work.verb, out, kept.out.fileno()), kept)) as job:
+            was_done = job.ndone()
+            try:
+                _finish(job, on_progress, kept.note)
+            except BaseException:
+                with suppress(OSError):  # then the state of before stays
+                    kept.save(job.state())
+                raise
+            done = Done(before[2], 1 - was_done / max(1, job.nbytes()))
+        if stamp_of(path) != before:
+            kept.remove()
+        check_unchanged(path, before, work.verb)
+        kept.publish(out)
+    return done
 
 
 def _refuse_npy(path: Path) -> None:
@@ -99,8 +174,8 @@ def _overwriting(path: Path, nbytes: int) -> Iterator[BinaryIO]:
         raise GpufsError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def of_array(x: Any, out: Any, begin: Callable[[_par.Ends, str], _par.Job], keep_shape: bool) -> Any:
-    """Makes `out`, or a new array like x, of the array. Raises GpufsError."""
+def of_array(x: Any, out: Any, work_of: Callable[[str], Work], keep_shape: bool) -> Any:
+    """Makes `out`, or a new array like x, of the array; work_of: a type's name. Raises GpufsError."""
     given, result_like = _on_host(x, "x")
     elements = np.ascontiguousarray(given)
     type_name = type_of(elements.dtype)
@@ -119,7 +194,8 @@ def of_array(x: Any, out: Any, begin: Callable[[_par.Ends, str], _par.Job], keep
         if np.may_share_memory(result, elements):
             raise GpufsError("out: shares memory with x")
     ends = _par.Ends.of_memory(elements.ctypes.data, result.ctypes.data, elements.nbytes)
-    finish(begin(ends, type_name), lambda done, total: None)
+    with closing(work_of(type_name).begin(ends, None)) as job:
+        _finish(job, lambda done, total: None)
     return out if out is not None else result_like(result)
 
 

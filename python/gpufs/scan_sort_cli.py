@@ -7,7 +7,7 @@ import json
 import time
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ from gpufs.files_cli import Json, out
 from gpufs.text import printable
 
 if TYPE_CHECKING:
-    from gpufs.scan_sort import Begin
+    from gpufs.scan_sort import Work
 
 
 class Operator(str, Enum):
@@ -48,6 +48,13 @@ Overwrite = Annotated[
         help="OUT is there, has IN's size, and is written as it is: faster; a failure leaves a part of it written.",
     ),
 ]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Keep what is done in the folder OUT.unfinished; after an interruption the same command goes on.",
+    ),
+]
 AnyEngine = Annotated[Engine, typer.Option(help="auto: gpu, or cpu without one.")]
 
 
@@ -60,23 +67,19 @@ def scan(
     engine: AnyEngine = Engine.auto,
     piece: Annotated[str, typer.Option(metavar="SIZE", help="Bytes that go at a time. 0: gpufs decides.")] = "0",
     overwrite: Overwrite = False,
+    resume: Resume = False,
     as_json: Json = False,
 ) -> None:
     """Combine, at each place of a file of numbers, all of them up to there (a prefix sum, a running maximum, ...).
 
     Where anything fails, nothing is written.
     """
-    from gpufs import _par
     from gpufs.mounts import engine_of
-    from gpufs.scan_sort import device_number
+    from gpufs.scan_sort import scan_work
 
-    chosen, piece_nbytes = engine_of(engine.value), parse_size(piece)
-
-    def begin(of: _par.Ends) -> _par.Job:
-        return _par.scan(chosen, device_number(chosen, None), of, op.value, number_type.value, exclusive, piece_nbytes)
-
-    facts = {"op": op.value, "type": number_type.value, "exclusive": exclusive, "engine": chosen}
-    _run(source, to, begin, "scan", "scanned", overwrite, facts, int(number_type.value[1:]) // 8, as_json)
+    piece_nbytes = parse_size(piece)
+    work = scan_work(engine_of(engine.value), None, op.value, number_type.value, exclusive, piece_nbytes)
+    _run("scan", source, to, work, int(number_type.value[1:]) // 8, overwrite, resume, as_json)
 
 
 def sort(
@@ -93,48 +96,33 @@ def sort(
     ] = None,
     engine: AnyEngine = Engine.auto,
     overwrite: Overwrite = False,
+    resume: Resume = False,
     as_json: Json = False,
 ) -> None:
     """Sort a file of records by a key in each. Equal keys stay in their order.
 
     Where anything fails, nothing is written.
     """
-    from gpufs import _par
     from gpufs.mounts import engine_of
-    from gpufs.scan_sort import device_number
+    from gpufs.scan_sort import sort_work
 
-    chosen, memory_nbytes = engine_of(engine.value), parse_size(memory)
-    size = record_bytes or int(key.value[1:]) // 8
-
-    def begin(of: _par.Ends) -> _par.Job:
-        number = device_number(chosen, None)
-        folder = to.parent if scratch is None else scratch
-        return _par.sort(chosen, number, of, key.value, size, key_offset, descending, memory_nbytes, folder)
-
-    facts = {
-        "key": key.value,
-        "record_nbytes": size,
-        "key_offset": key_offset,
-        "descending": descending,
-        "engine": chosen,
-    }
-    _run(source, to, begin, "sort", "sorted", overwrite, facts, size, as_json)
+    if resume and scratch is not None:
+        raise typer.BadParameter("--scratch: what a sort goes on with (--resume) is beside OUT: leave it out")
+    memory_nbytes = parse_size(memory)
+    folder = to.parent if scratch is None else scratch
+    by = engine_of(engine.value)
+    work = sort_work(by, None, key.value, record_bytes or None, key_offset, descending, memory_nbytes, folder)
+    _run("sort", source, to, work, work.facts["record_nbytes"], overwrite, resume, as_json)
 
 
 def _run(
-    source: Path,
-    to: Path,
-    begin: Begin,
-    command: str,
-    verb: str,
-    overwrite: bool,
-    facts: dict[str, Any],
-    size: int,
-    as_json: bool,
+    command: str, source: Path, to: Path, work: Work, size: int, overwrite: bool, resume: bool, as_json: bool
 ) -> None:
     from gpufs.collage import console
     from gpufs.scan_sort import of_file
 
+    if resume and overwrite:
+        raise typer.BadParameter("--resume: a file that is overwritten in place cannot be gone on with")
     started = time.monotonic()
     with sigterm_interrupts(), console.progress() as bar:
 
@@ -142,20 +130,25 @@ def _run(
             bar.show(f"{command} of {printable(source)}", done, total)
 
         try:
-            nbytes = of_file(source, to, begin, verb, overwrite=overwrite, on_progress=show)
+            nbytes, share = of_file(source, to, work, overwrite=overwrite, resume=resume, on_progress=show)
         except KeyboardInterrupt as interrupt:
-            if not overwrite:
+            if resume:
+                say_error(f"interrupted; {to} is not written: the same command goes on with what is done")
+            elif overwrite:
+                say_error(f"interrupted; {to} is written in part")
+            else:
                 raise
-            say_error(f"interrupted; {to} is written in part")
             raise typer.Exit(interrupt_status(interrupt)) from None
     seconds = time.monotonic() - started
-    rate = nbytes / max(seconds, 1e-9) / 1e9
+    rate = share * nbytes / max(seconds, 1e-9) / 1e9
     if as_json:
         measured = {"nelements": nbytes // size, "nbytes": nbytes, "seconds": seconds, "gb_per_s": rate}
-        print(json.dumps({"path": str(source), "out": str(to), **facts, **measured}))
+        measured |= {"share": share}
+        print(json.dumps({"path": str(source), "out": str(to), **work.facts, **measured}))
         return
     what = "elements" if command == "scan" else "records"
-    line = f"{to}: {nbytes // size} {what} {verb} in {seconds:.2f} s ({rate:.2f} GB/s)"
+    rest = "" if share == 1 else f"the last {100 * share:.0f} % of "
+    line = f"{to}: {rest}{nbytes // size} {what} {work.verb} in {seconds:.2f} s ({rate:.2f} GB/s)"
     out.print(printable(line), markup=False, soft_wrap=True)
 
 

@@ -188,18 +188,143 @@ def test_what_cannot_be_done_is_an_error(number: int, tmp_path: Path) -> None:
 
 def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(bytes(64))
+    times = iter(range(10))
 
-    def begin(of: Any) -> Any:
-        os.utime(tmp_path / "in", ns=(0, 0))
+    def begin(of: Any, kept: Any) -> Any:
+        os.utime(tmp_path / "in", ns=(0, next(times)))
         return scan_sort._par.scan("cpu", 0, of, "add", "u32", False, 16)
 
-    with pytest.raises(gpufs.GpufsError, match=r"in: was changed while it was scanned: try again$"):
-        scan_sort.of_file(tmp_path / "in", tmp_path / "out", begin, "scanned", overwrite=False)
-    assert names_in(tmp_path) == ["in"]
+    work = scan_sort.Work("scanned", {}, begin)
+    for resume in (False, True):
+        with pytest.raises(gpufs.GpufsError, match=r"in: was changed while it was scanned: try again$"):
+            scan_sort.of_file(tmp_path / "in", tmp_path / "out", work, resume=resume)
+        assert names_in(tmp_path) == ["in"]
     (tmp_path / "out").write_bytes(bytes(64))
-    os.utime(tmp_path / "in", ns=(1, 1))
     with pytest.raises(gpufs.GpufsError, match=r"try again; .*out is written in part now$"):
-        scan_sort.of_file(tmp_path / "in", tmp_path / "out", begin, "scanned", overwrite=True)
+        scan_sort.of_file(tmp_path / "in", tmp_path / "out", work, overwrite=True)
+
+
+# --- Going on after an interruption ---------------------------------------------------------------------------------
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stopped_after(n: int, path: Path, work: scan_sort.Work) -> None:
+    """Does n pieces of the file, and gives up."""
+
+    def stop(done: int, total: int) -> None:
+        nonlocal n
+        n -= 1
+        if n < 0:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        scan_sort.of_file(path, path.parent / "out", work, resume=True, on_progress=stop)
+
+
+def some_work(command: str, engine: str, op: str = "add") -> scan_sort.Work:
+    """In pieces of 250 elements; by a GPU of as many as it takes."""
+    if command == "scan":
+        return scan_sort.scan_work(engine, None, op, "f32", True, 1000)
+    return scan_sort.sort_work(engine, None, "f32", None, 0, False, 0 if engine == "gpu" else 4000, None)
+
+
+def real_numbers(path: Path) -> Any:
+    values = np.random.default_rng(8).standard_normal(2000).astype("f4")
+    values.tofile(path)
+    return values
+
+
+@pytest.mark.parametrize("command", ["scan", "sort"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_work_goes_on_where_it_was_interrupted(engine: str, command: str, tmp_path: Path) -> None:
+    source, to, work = tmp_path / "in", tmp_path / "out", some_work(command, engine)
+    values = real_numbers(source)
+    whole = par.scan(values, exclusive=True, engine=engine) if command == "scan" else np.sort(values)
+    if engine == "gpu" and command == "sort":
+        pytest.skip("a GPU sorts so little at once")
+    shares = []
+    for stop_at in (0, 1, 5):
+        stopped_after(stop_at, source, work)
+        assert names_in(tmp_path) == (["in", "out.unfinished"] if stop_at else ["in"])
+        assert not to.exists()
+    seen: list[int] = []
+    done = scan_sort.of_file(source, to, work, resume=True, on_progress=lambda n, total: seen.append(n))
+    shares.append(done.share)
+    assert done.nbytes == 8000 and 0 < done.share < 0.7 and seen[0] > 0 and seen[-1] in (8000, 16000)
+    assert names_in(tmp_path) == ["in", "out"]
+    got = np.fromfile(to, "f4")
+    if command == "sort":
+        np.testing.assert_array_equal(got, whole)
+    else:
+        scan_sort.of_file(source, tmp_path / "again", work)
+        assert got.tobytes() == (tmp_path / "again").read_bytes()
+        np.testing.assert_allclose(got, whole, rtol=1e-3, atol=1e-3)
+
+
+def test_what_is_kept_is_of_one_job_and_one_input(tmp_path: Path) -> None:
+    source, folder, work = tmp_path / "in", tmp_path / "out.unfinished", some_work("scan", "cpu")
+    real_numbers(source)
+    stopped_after(3, source, work)
+
+    def refused(words: str, by: scan_sort.Work = work) -> None:
+        with pytest.raises(gpufs.GpufsError, match=words):
+            scan_sort.of_file(source, tmp_path / "out", by, resume=True)
+
+    refused("is of another job [(]op add, not max[)]: give the same", some_work("scan", "cpu", "max"))
+    refused("is of another job [(]key None, not f32[)]", some_work("sort", "cpu"))
+    kept = (folder / "state").read_text()
+    (folder / "state").write_text(kept[:-5])
+    refused("is damaged, or of another version")
+    (folder / "state").write_text(kept.replace('"npieces": 3', '"npieces": 9'))
+    refused("there are not 9 pieces of 1000 bytes")
+    (folder / "state").write_text(kept)
+    os.truncate(folder / "out", 3000)
+    refused("is damaged: remove it to begin anew")
+    (folder / "out").unlink()
+    refused("out.unfinished: cannot be written: No such file")
+    (folder / "state").unlink()
+    (folder / "mine").write_text("precious")
+    refused("is another folder, with mine in it")
+    (folder / "mine").unlink()
+    stopped_after(3, source, work)
+    os.utime(source, ns=(1, 1))
+    refused("is of an input that has changed since")
+    assert names_in(tmp_path) == ["in", "out.unfinished"]
+
+
+def test_one_process_works_on_what_is_kept(tmp_path: Path) -> None:
+    real_numbers(tmp_path / "in")
+    work = some_work("sort", "cpu")
+
+    def while_it_works(done: int, total: int) -> None:
+        with pytest.raises(gpufs.GpufsError, match="another process works on it"):
+            scan_sort.of_file(tmp_path / "in", tmp_path / "out", work, resume=True)
+
+    scan_sort.of_file(tmp_path / "in", tmp_path / "out", work, resume=True, on_progress=while_it_works)
+    assert names_in(tmp_path) == ["in", "out"]
+
+
+def test_what_is_kept_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed has no time to save anything."""
+    values = np.arange(500_000, dtype="u4")
+    values.tofile(tmp_path / "in")
+    program = (
+        "from pathlib import Path; from gpufs import scan_sort, unfinished; import os, signal\n"
+        "unfinished._SAVED_EVERY = 0\n"
+        "work = scan_sort.scan_work('cpu', None, 'add', 'u32', False, 40_000)\n"
+        "stop = lambda done, total: os.kill(os.getpid(), signal.SIGKILL) if done > 1_000_000 else None\n"
+        "scan_sort.of_file(Path('in'), Path('out'), work, resume=True, on_progress=stop)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL and names_in(tmp_path) == ["in", "out.unfinished"]
+    work = scan_sort.scan_work("cpu", None, "add", "u32", False)
+    done = scan_sort.of_file(tmp_path / "in", tmp_path / "out", work, resume=True)
+    assert done.share == pytest.approx(0.5, abs=0.03)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "out", "u4"), np.cumsum(values, dtype="u4"))
 
 
 # --- The commands ---------------------------------------------------------------------------------------------------
@@ -246,6 +371,8 @@ def test_the_commands_write_files(engine: str, tmp_path: Path, run: Run) -> None
         (["sort", "--key", "u32", "in", "out", "--memory", "40", "--engine", "cpu", "--scratch", "no"], 1,
          "no: no file can be made here: No such file"),
         (["sort", "--key", "u32", "in", "out", "--memory", "x"], 2, "no size"),
+        (["sort", "--key", "u32", "in", "out", "--resume", "--scratch", "."], 2, "is beside OUT"),
+        (["scan", "--op", "add", "--type", "u32", "in", "was", "--resume", "--overwrite-in-place"], 2, "--resume"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line_and_leave_nothing(
@@ -298,6 +425,26 @@ def test_an_interruption_leaves_nothing(sent: signal.Signals, status: int, tmp_p
     said = interrupted(sent, tmp_path, has_begun=lambda: any(name.endswith(".tmp") for name in names_in(tmp_path)))
     assert said == (status, "gpufs: interrupted; nothing was written\n")
     assert names_in(tmp_path) == ["in"]
+
+
+def test_an_interrupted_command_goes_on(tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "out.unfinished" / "out"
+
+    def has_begun() -> bool:
+        return out.exists() and out.read_bytes()[:1] != b"\0" and out.stat().st_size > 0
+
+    said = interrupted(signal.SIGTERM, tmp_path, "--resume", "--piece", "4000", has_begun=has_begun)
+    assert said == (143, "gpufs: interrupted; out is not written: the same command goes on with what is done\n")
+    command = ("scan", "--op", "add", "--type", "u32", "in", "out", "--engine", "simt", "--resume")
+    assert run("scan", "--op", "max", *command[3:]).stderr == (
+        "gpufs: out.unfinished: is of another job (op add, not max): give the same options, or remove it\n"
+    )
+    done = run(*command)
+    assert done.stdout.startswith("out: the last ") and done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(
+        np.fromfile(tmp_path / "out", "u4"), np.cumsum(np.full(1_000_000, 0x01010101, "u4"), dtype="u4")
+    )
+    assert names_in(tmp_path) == ["in", "out"]
 
 
 def test_an_interruption_says_that_a_file_is_overwritten_in_part(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ HOST = "apps/par/engine_cpu.cpp"
 DEVICE = "apps/par/engine_device.hpp"
 OF_RUNS = "par_files.sorts_are_stable_and_in_order_for_each_type_of_keys_and_records"
 OF_PIECES = "par_files.scans_are_the_same_around_the_ends_of_pieces"
+GONE_ON_SCANS = "par_files_gone_on.scans_have_the_same_bits"
 OF_CUTS = "run_cuts.have_as_many_records_before_them_as_wanted_and_the_first_of_the_merge"
 
 BUGS = (
@@ -38,8 +39,8 @@ BUGS = (
         "carry_is_lost_between_pieces",
         "each piece of a scan by kernels begins with nothing",
         DEVICE,
-        "    is_first_ = false;\n",
-        "",
+        "    is_first_ = false;\n    return true;",
+        "    return true;",
         PROGRAM,
         OF_PIECES,
     ),
@@ -105,6 +106,33 @@ BUGS = (
         "",
         PROGRAM,
         OF_PIECES,
+    ),
+    Bug(
+        "scan_goes_on_with_nothing",
+        "a scan that goes on behind a piece takes no notice of what came before",
+        "apps/par/scan_job.cpp",
+        "if (state.npieces != 0) scan->go_on(state.so_far);",
+        "",
+        PROGRAM,
+        GONE_ON_SCANS,
+    ),
+    Bug(
+        "state_of_a_piece_that_is_not_written",
+        "what a scan knows after a piece is what it knows by the time that the piece is written",
+        PIECES,
+        "so_far_ = after_[buffer];",
+        "so_far_ = with_.so_far();",
+        PROGRAM,
+        GONE_ON_SCANS,
+    ),
+    Bug(
+        "merges_begin_at_the_first_records_again",
+        "who goes on with merges does not pass what is merged",
+        "apps/par/sort_job.cpp",
+        "if (first != 0) move_cuts_on(first);",
+        "",
+        PROGRAM,
+        "par_files_gone_on.sorts_have_the_same_records",
     ),
     Bug(
         "failure_is_forgotten",
