@@ -26,7 +26,8 @@ struct sort_options {
   std::uint64_t record_nbytes = 8, key_offset = 0;
   bool descending = false;
   std::uint64_t memory_nbytes = 0;                      // of the engine's memory, at most; 0: the engine's own choice
-  std::string scratch_folder{};                         // where runs go that have no other place
+  std::string scratch_folder{};                         // where runs go; empty: to memory of the host
+  bool prefers_memory = false;                          // to which they go all the same if half of what is free has room
   std::byte* scratch_memory = nullptr;                  // or here: as many bytes as there are
   int scratch_descriptor = -1;                          // or in this file, which is open for reading and writing
   std::uint64_t most_piece_nbytes = ~std::uint64_t{0};  // pieces are not larger

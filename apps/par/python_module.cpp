@@ -162,14 +162,15 @@ NB_MODULE(_par, m) {
   m.def(
       "sort",
       [](const std::string& engine_name, int device, const ends& of, const std::string& type, std::uint64_t record_nbytes,
-         std::uint64_t key_offset, bool descending, std::uint64_t memory_nbytes, const nb::object& scratch, int scratch_descriptor,
-         const std::optional<state_parts>& state) {
+         std::uint64_t key_offset, bool descending, std::uint64_t memory_nbytes, const nb::object& scratch, bool prefers_memory,
+         int scratch_descriptor, const std::optional<state_parts>& state) {
         const sort_options options{.type = named(types, type, "type"),
                                    .record_nbytes = record_nbytes,
                                    .key_offset = key_offset,
                                    .descending = descending,
                                    .memory_nbytes = memory_nbytes,
                                    .scratch_folder = scratch.is_none() ? std::string() : to_path(scratch),
+                                   .prefers_memory = prefers_memory,
                                    .scratch_descriptor = scratch_descriptor};
         const std::optional<job_state> from_here = state_of(state);
         return std::make_unique<running_job>(engine_name, device, of, [&](auto&&... with) {
@@ -177,7 +178,8 @@ NB_MODULE(_par, m) {
         });
       },
       "engine"_a, "device"_a, "of"_a, "type"_a, "record_nbytes"_a, "key_offset"_a, "descending"_a, "memory_nbytes"_a,
-      "scratch"_a.none(), "scratch_descriptor"_a = -1, "state"_a.none() = nb::none(),
-      "scratch: the folder where runs go; None: memory of the host. scratch_descriptor: or the file there, open for reading and "
-      "writing. state: as of scan().");
+      "scratch"_a.none(), "prefers_memory"_a = false, "scratch_descriptor"_a = -1, "state"_a.none() = nb::none(),
+      "scratch: the folder where runs go; None: memory of the host. prefers_memory: there all the same, if half of what is free "
+      "has "
+      "room. scratch_descriptor: or the file of the folder, open for reading and writing. state: as of scan().");
 }

@@ -55,10 +55,12 @@ def sort(
     descending: bool,
     memory_nbytes: int,
     scratch: _Path | None,
+    prefers_memory: bool = False,
     scratch_descriptor: int = -1,
     state: _State | None = None,
 ) -> Job:
     """scratch: the folder where runs go; None: memory of the host.
 
-    scratch_descriptor: or the file there, open for reading and writing. state: as of scan().
+    prefers_memory: there all the same, if half of what is free has room. scratch_descriptor: or the file of the folder,
+    open for reading and writing. state: as of scan().
     """

@@ -154,7 +154,8 @@ def sort(
     on; then `out` is another path, which is returned, and may be overwritten, or gone on with, as by :func:`scan`.
     Of real numbers -0 comes before 0, NaNs without a sign last, those with one first; descending the other way round.
     memory: of the GPU, at most; 0: three quarters of what is free there. What does not fit is sorted by pieces, which
-    go to the folder `scratch` (by default that of `out`; of arrays to the host's memory) and are merged from there.
+    go to the folder `scratch` and are merged from there; by default to the host's memory, or to the folder of `out` if
+    half of the memory that is free has no room.
     engine, device: as of :func:`gpufs.open`. All give the same bytes.
 
     Raises GpufsError as :func:`scan`; and: the memory is too little for two records. Ctrl-C is noticed between pieces.
@@ -164,10 +165,11 @@ def sort(
         if given is not None and not 0 <= given < 1 << 62:
             raise GpufsError(f"{name}: {given} is no number of bytes")
 
-    def work(type_name: str) -> scan_sort.Work:
-        return scan_sort.sort_work(by, device, type_name, record_nbytes, key_offset, descending, nbytes, folder)
+    def work(type_name: str, folder: Path | None) -> scan_sort.Work:
+        how = (by, device, type_name, record_nbytes, key_offset, descending, nbytes)
+        return scan_sort.sort_work(*how, folder, prefers_memory=scratch is None)
 
-    folder = None if scratch is None else Path(scratch)
+    named = None if scratch is None else Path(scratch)
     if not isinstance(x, (str, os.PathLike)):
         _refuse_of_arrays(
             key=key,
@@ -178,12 +180,11 @@ def sort(
         )
         if np.ndim(x) != 1:
             raise GpufsError(f"x: has {np.ndim(x)} dimensions, and 1 is sorted")
-        return scan_sort.of_array(x, out, work, keep_shape=True)
+        return scan_sort.of_array(x, out, lambda type_name: work(type_name, named), keep_shape=True)
     if resume and scratch is not None:
         raise GpufsError("scratch: what a sort goes on with is beside out: leave it out")
     type_name, to = _type_of_file(key, "key"), _out_of_file(out)
-    folder = to.parent if folder is None else folder
-    scan_sort.of_file(Path(x), to, work(type_name), overwrite=overwrite, resume=resume)
+    scan_sort.of_file(Path(x), to, work(type_name, named or to.parent), overwrite=overwrite, resume=resume)
     return out
 
 

@@ -56,16 +56,21 @@ def sort_work(
     descending: bool,
     memory_nbytes: int,
     scratch: Path | None,
+    *,
+    prefers_memory: bool = False,
 ) -> Work:
-    """record_nbytes: None: a record is a key. scratch: a folder for runs; None: memory of the host."""
+    """record_nbytes: None: a record is a key.
+
+    scratch: a folder for runs; None: memory of the host. prefers_memory: there all the same, if they fit.
+    """
     size = int(type_name[1:]) // 8 if record_nbytes is None else record_nbytes
 
     def begin(of: _par.Ends, kept: Unfinished | None) -> _par.Job:
         number = _device_number(engine, device)
         how = (engine, number, of, type_name, size, key_offset, descending, memory_nbytes)
         if kept is None:
-            return _par.sort(*how, scratch)
-        return _par.sort(*how, kept.folder, kept.runs.fileno(), kept.state)
+            return _par.sort(*how, scratch, prefers_memory)
+        return _par.sort(*how, kept.folder, False, kept.runs.fileno(), kept.state)
 
     facts = {"key": type_name, "record_nbytes": size, "key_offset": key_offset, "descending": descending}
     return Work("sorted", facts | {"engine": engine}, begin)

@@ -92,7 +92,11 @@ def sort(
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Of the GPU's memory, at most. 0: gpufs decides.")] = "0",
     scratch: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where pieces go that wait to be merged. Default: OUT's folder."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Where pieces go that wait to be merged. Default: the host's memory, if half of what is free has room,"
+            " else OUT's folder.",
+        ),
     ] = None,
     engine: AnyEngine = Engine.auto,
     overwrite: Overwrite = False,
@@ -109,9 +113,17 @@ def sort(
     if resume and scratch is not None:
         raise typer.BadParameter("--scratch: what a sort goes on with (--resume) is beside OUT: leave it out")
     memory_nbytes = parse_size(memory)
-    folder = to.parent if scratch is None else scratch
-    by = engine_of(engine.value)
-    work = sort_work(by, None, key.value, record_bytes or None, key_offset, descending, memory_nbytes, folder)
+    work = sort_work(
+        engine_of(engine.value),
+        None,
+        key.value,
+        record_bytes or None,
+        key_offset,
+        descending,
+        memory_nbytes,
+        scratch or to.parent,
+        prefers_memory=scratch is None,
+    )
     _run("sort", source, to, work, work.facts["record_nbytes"], overwrite, resume, as_json)
 
 
