@@ -112,14 +112,18 @@ void atomic_file::publish() {
   }
 }
 
+int open_without_name(const std::string& folder) {
+  const int nameless = open_nameless(folder);
+  if (nameless >= 0 || !unsupported(errno)) return nameless;
+  std::string name = folder + "/.gpufs-scratch-XXXXXX";
+  const int named = ::mkostemp(name.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(name.c_str());
+  return named;
+}
+
 scratch_map::scratch_map(const std::string& path, std::size_t nbytes) : nbytes_(nbytes) {
   const std::string folder = folder_of(path);
-  int fd = open_nameless(folder);
-  if (fd < 0 && unsupported(errno)) {
-    std::string name = folder + "/.gpufs-scratch-XXXXXX";
-    fd = ::mkostemp(name.data(), O_CLOEXEC);
-    if (fd >= 0) ::unlink(name.c_str());
-  }
+  const int fd = open_without_name(folder);
   if (fd < 0) throw gpufs::error(folder + ": cannot hold temporary data: " + std::strerror(errno));
   int error = ::posix_fallocate(fd, 0, static_cast<off_t>(nbytes));
   if (error == 0) {

@@ -34,6 +34,10 @@ class atomic_file {
   int fd_ = -1;
 };
 
+// A file in the folder that is gone when it is closed, open for reading and writing; -1 with errno. Where the file system makes no
+// file without a name, SIGKILL between two calls leaves one.
+int open_without_name(const std::string& folder);
+
 // Room for temporary data in the folder of `path`, in a file without a name. The space is reserved, so that a full disk is an
 // exception here and no signal later. Throws gpufs::error.
 class scratch_map {

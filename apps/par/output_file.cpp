@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "apps/atomic_file.hpp"
 #include "apps/bus_guard.hpp"
 #include "gpufs/mount.hpp"
 
@@ -35,10 +35,8 @@ output_file::output_file(std::string path, int descriptor, std::uint64_t nbytes)
 }
 
 output_file output_file::without_name(const std::string& folder, std::uint64_t nbytes) {
-  std::string name = folder + "/.gpufs_XXXXXX";
-  const int descriptor = ::mkostemp(name.data(), O_CLOEXEC);
+  const int descriptor = open_without_name(folder);
   if (descriptor < 0) throw gpufs::error(folder + ": no file can be made here: " + std::strerror(errno), errno);
-  ::unlink(name.c_str());
   try {
     output_file made(folder + ": a file of " + std::to_string(nbytes) + " bytes", descriptor, nbytes);
     ::close(descriptor);
