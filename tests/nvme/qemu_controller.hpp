@@ -82,7 +82,10 @@ class qemu_controller final : public nvme::controller_access {
   static bool is_there() { return std::system("qemu-system-x86_64 --version > /dev/null 2>&1") == 0; }
 
   std::uint32_t read32(std::uint32_t offset) override { return static_cast<std::uint32_t>(ask("readl", bar + offset)); }
-  void write32(std::uint32_t offset, std::uint32_t value) override { ask("writel", bar + offset, value); }
+  void write32(std::uint32_t offset, std::uint32_t value) override {
+    pass_on_bells();  // as controller_access has it: those of before a reset would else come to the queues that follow
+    ask("writel", bar + offset, value);
+  }
   // Lanes store there, and a thread passes on what it finds.
   std::uint32_t* doorbell(std::uint32_t offset) override { return &bells_.at((offset - first_bell) / 4); }
 
@@ -112,6 +115,8 @@ class qemu_controller final : public nvme::controller_access {
   }
   std::string name() const override { return "QEMU's"; }
 
+  // Each doorbell is on its way for so long.
+  void delay_bells(std::chrono::microseconds delay) { bell_delay_ = delay; }
   void kill() { ::kill(process_, SIGKILL); }
   std::size_t nmapped() const { return mapped_.size(); }
 
@@ -191,25 +196,32 @@ class qemu_controller final : public nvme::controller_access {
 
   void forward() {
     while (!ends_) {
-      bool any = false;
-      for (std::uint32_t i = 2; i < nbells; ++i) {
-        // Meets the ringer's store: the commands are in memory before QEMU looks.
-        const std::uint32_t value = std::atomic_ref(bells_[i]).exchange(nothing, std::memory_order_acq_rel);
-        if (value == nothing) continue;
-        write32(first_bell + 4 * i, value);
-        any = true;
-      }
-      if (!any) std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (!pass_on_bells()) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
+  }
+  // Whether there were any. When it returns, QEMU has all that were stored before the call.
+  bool pass_on_bells() {
+    const std::lock_guard lock(bells_mutex_);
+    bool any = false;
+    for (std::uint32_t i = 2; i < nbells; ++i) {
+      // Meets the ringer's store: the commands are in memory before QEMU looks.
+      const std::uint32_t value = std::atomic_ref(bells_[i]).exchange(nothing, std::memory_order_acq_rel);
+      if (value == nothing) continue;
+      std::this_thread::sleep_for(bell_delay_.load());
+      ask("writel", bar + first_bell + 4 * i, value);
+      any = true;
+    }
+    return any;
   }
 
   const temp_dir ram_{memory_directory()};
   int memory_ = -1, socket_ = -1;
   pid_t process_ = -1;
-  std::mutex mutex_, socket_mutex_;
+  std::mutex mutex_, bells_mutex_, socket_mutex_;
   std::map<std::uint64_t, std::uint64_t> used_;  // of QEMU's memory: where, and how many bytes
   std::map<std::byte*, std::uint64_t> mapped_;
   std::vector<std::uint32_t> bells_;
+  std::atomic<std::chrono::microseconds> bell_delay_{std::chrono::microseconds(0)};
   std::atomic<bool> ends_{false};
   std::thread forwarder_;
 };

@@ -17,7 +17,8 @@ class controller_access {
   controller_access& operator=(const controller_access&) = delete;
 
   // Registers, by their offset in BAR0. A read of a device that is gone gives all ones. Writes come to the device in order, and
-  // after what the caller has written to memory before.
+  // after what the caller has written to memory before. So do they after the doorbells that lanes have stored before: one that
+  // came later than a reset would be taken for one of the queues made since.
   virtual std::uint32_t read32(std::uint32_t offset) = 0;
   virtual void write32(std::uint32_t offset, std::uint32_t value) = 0;
   // Where lanes store the doorbell at this offset. It stays valid.
