@@ -6,6 +6,7 @@
 #include "dma_region.hpp"
 #include "gpufs/nvme/soft_controller.hpp"
 #include "soft_image.hpp"
+#include "soft_pair.hpp"
 
 namespace gpufs::nvme {
 
@@ -26,7 +27,7 @@ std::uint32_t soft_controller::execute(const command_words& what) {
   if (what.opcode() > 2) return invalid_opcode | dnr;
   if (nsid == 0 || nsid > images_.size()) return invalid_namespace | dnr;
   if (what.opcode() != 0) return transfer(what, what.opcode() == 1);
-  ++done_.flushes;
+  ++nflushes_;
   return images_[nsid - 1].flush() == 0 ? 0 : write_fault;
 }
 
@@ -167,12 +168,25 @@ std::uint32_t soft_controller::create(const command_words& what, bool of_submiss
     }
   }
   if (of_submissions) {
-    if (completions_.count(what.dword[11] >> 16) == 0 || what.dword[11] >> 16 == 0) return invalid_completion_queue | dnr;
+    const std::uint32_t answers_to = what.dword[11] >> 16;
+    if (completions_.count(answers_to) == 0 || answers_to == 0) return invalid_completion_queue | dnr;
+    // Threads have no queue in common.
+    const bool is_shared = std::any_of(submissions_.begin(), submissions_.end(),
+                                       [&](const auto& each) { return each.first != 0 && each.second.completions == answers_to; });
+    if (is_shared && !served_.empty()) return invalid_completion_queue | dnr;
     submissions& made = submissions_[id];
     made.page = pages;
     made.n = n;
-    made.completions = what.dword[11] >> 16;
+    made.completions = answers_to;
     store(bell_offset(2 * id), 0);
+    if (!served_.empty()) {
+      const completions& to = completions_.at(made.completions);
+      served_pair& by = *served_[id];
+      const std::lock_guard lock(by.mutex);
+      by.pair = std::make_unique<soft_pair>(soft_pair_places{id, made.page, to.page, made.n, to.n, word(bell_offset(2 * id)),
+                                                             word(bell_offset(2 * made.completions + 1))});
+      by.is_there.store(true, std::memory_order_relaxed);
+    }
     return 0;
   }
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -197,6 +211,7 @@ std::uint32_t soft_controller::remove(const command_words& what, bool of_submiss
     store(bell_offset(2 * id + 1), 0);
     return 0;
   }
+  if (!served_.empty()) end_served(id, queue_deleted);
   for (std::deque<work>* const some : {&working_, &stuck_}) {
     for (work& each : *some) {
       if (each.queue == id && each.due_ns != ended) post(id, each.what.id(), queue_deleted, 0);

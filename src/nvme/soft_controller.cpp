@@ -5,17 +5,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <stdexcept>
 
 #include "dma_region.hpp"
 #include "gpufs/simt/wait.hpp"
 #include "soft_image.hpp"
+#include "soft_pair.hpp"
 
 namespace gpufs::nvme {
 
 namespace {
 
 constexpr std::uint32_t at_configuration = 0x14, at_status = 0x1c, at_admin_sizes = 0x24, at_admin_queues = 0x28;
-constexpr std::uint32_t nbells = 256;  // doorbells that there are: of 127 pairs of queues, and the admin queue's
 
 std::uint64_t now_ns() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
@@ -25,8 +26,11 @@ std::uint64_t now_ns() {
 
 soft_controller::soft_controller(simt::platform& machine, const soft_options& options)
     : options_(options),
-      registers_(std::make_unique<pinned_memory>(machine, 0x1000 + nbells * (4u << options.doorbell_stride_shift))),
+      nbells_(2 * std::max(options.nqueues + 1, 128u)),
+      registers_(std::make_unique<pinned_memory>(machine, 0x1000 + nbells_ * (4u << options.doorbell_stride_shift))),
       random_(options.seed) {
+  if (options.moves_nothing && options.nthreads == 0)
+    throw std::invalid_argument("gpufs: soft_options::moves_nothing takes nthreads, of 1 or more");
   if (options.image.empty()) {
     for (std::uint32_t i = 0; i < options.nnamespaces; ++i) images_.emplace_back(options.nblocks << options.block_shift);
   } else {
@@ -42,12 +46,17 @@ soft_controller::soft_controller(simt::platform& machine, const soft_options& op
   store(0, static_cast<std::uint32_t>(capabilities));
   store(4, static_cast<std::uint32_t>(capabilities >> 32));
   store(8, 0x20000);
+  if (options.nthreads != 0) {
+    for (std::uint32_t i = 0; i <= options.nqueues; ++i) served_.push_back(std::make_unique<served_pair>());
+  }
+  for (std::uint32_t i = 0; i < options.nthreads; ++i) servers_.emplace_back([this, i] { serve(i); });
   thread_ = std::thread([this] { run(); });
 }
 
 soft_controller::~soft_controller() {
   ends_.store(true);
   thread_.join();
+  for (std::thread& each : servers_) each.join();
 }
 
 std::uint32_t* soft_controller::word(std::uint32_t offset) const {
@@ -66,7 +75,7 @@ std::uint32_t soft_controller::read32(std::uint32_t offset) {
 void soft_controller::write32(std::uint32_t offset, std::uint32_t value) { store(offset, value); }
 
 std::vector<std::uint64_t> soft_controller::map(std::byte* memory, std::size_t nbytes) {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, served_mutex_);
   if (reinterpret_cast<std::uintptr_t>(memory) % 4096 != 0 || nbytes % 4096 != 0 || nbytes == 0)
     note("memory is mapped that is no pages");
   std::vector<std::uint64_t> addresses;
@@ -84,7 +93,7 @@ std::vector<std::uint64_t> soft_controller::map(std::byte* memory, std::size_t n
 }
 
 void soft_controller::unmap(std::byte* memory) noexcept {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, served_mutex_);
   const auto found = mappings_.find(memory);
   if (found == mappings_.end()) return note("memory is unmapped that was not mapped");
   for (const std::uint64_t address : found->second) pages_.erase(address / 4096);
@@ -98,10 +107,14 @@ std::byte* soft_controller::at(std::uint64_t address, std::uint64_t nbytes) {
 }
 
 void soft_controller::note(const std::string& violation) {
+  const std::lock_guard lock(notes_mutex_);
   if (violations_.size() < 20) violations_.push_back(violation);
 }
 
 void soft_controller::add(const soft_fault& fault) {
+  if (options_.nthreads != 0 && fault.opcode < 0x100)
+    throw std::invalid_argument(
+        "gpufs: faults of commands for blocks take a soft controller of one thread (soft_options::nthreads 0)");
   const std::lock_guard lock(mutex_);
   faults_.push_back(fault);
 }
@@ -112,18 +125,20 @@ void soft_controller::move_stuck() {
 void soft_controller::fail() {
   const std::lock_guard lock(mutex_);
   failed_ = true;
+  for (std::uint32_t id = 1; id < served_.size(); ++id) end_served(id, 0);
   store(at_status, load(at_status) | 2);
 }
 void soft_controller::unplug() {
   const std::lock_guard lock(mutex_);
   unplugged_ = true;
+  for (std::uint32_t id = 1; id < served_.size(); ++id) end_served(id, 0);
 }
 void soft_controller::never_disable() {
   const std::lock_guard lock(mutex_);
   stays_ready_ = true;
 }
 void soft_controller::resize(std::uint64_t nblocks, std::uint32_t nsid) {
-  const std::lock_guard lock(mutex_);
+  const std::scoped_lock lock(mutex_, served_mutex_);
   nblocks_.at(nsid - 1) = std::clamp<std::uint64_t>(nblocks, 1, options_.nblocks);
 }
 void soft_controller::lose_power() {
@@ -143,12 +158,20 @@ void soft_controller::write_image(std::uint64_t lba, const std::vector<std::byte
   images_.at(nsid - 1).write(lba << options_.block_shift, bytes.data(), bytes.size(), true);
 }
 std::vector<std::string> soft_controller::violations() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(notes_mutex_);
   return violations_;
 }
 soft_controller::counts soft_controller::done() {
   const std::lock_guard lock(mutex_);
-  return done_;
+  counts all = done_;
+  all.flushes = nflushes_.load();
+  for (const auto& each : served_) {
+    const std::lock_guard here(each->mutex);
+    const std::uint64_t n = each->ncompleted + (each->pair ? each->pair->ncompleted() : 0);
+    all.commands += n;
+    all.completions += n;
+  }
+  return all;
 }
 
 bool soft_controller::step() {
@@ -175,6 +198,56 @@ void soft_controller::run() {
   }
 }
 
+// The queues for blocks whose turn is this thread's.
+void soft_controller::serve(std::uint32_t thread) {
+  std::uint32_t idle = 0;
+  const auto due = [this](std::uint32_t n) { return due_of(n); };
+  const auto do_it = [this](const std::uint32_t* words) {
+    command_words what;
+    std::memcpy(&what, words, sizeof what);
+    return options_.moves_nothing && what.opcode() != 0 ? 0 : execute(what);
+  };
+  while (!ends_.load()) {
+    std::uint32_t n = 0;
+    for (std::size_t id = thread + 1; id < served_.size(); id += options_.nthreads) {
+      served_pair& mine = *served_[id];
+      if (!mine.is_there.load(std::memory_order_relaxed)) continue;
+      const std::lock_guard lock(mine.mutex);
+      if (!mine.pair) continue;
+      const std::shared_lock memory(served_mutex_);
+      n += mine.pair->step(now_ns(), due, do_it);
+    }
+    idle = n != 0 ? 0 : idle + 1;
+    if (idle > 200) {
+      std::this_thread::sleep_for(std::chrono::microseconds(30));
+    } else if (idle != 0) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+// When the next n commands that are fetched are done: the first, and how much later each other one.
+std::pair<std::uint64_t, std::uint64_t> soft_controller::due_of(std::uint32_t n) {
+  const std::uint64_t now = now_ns();
+  if (options_.most_per_second == 0) return {now + options_.latency_ns, 0};
+  const std::uint64_t apart = 1'000'000'000 / options_.most_per_second;
+  std::uint64_t next = next_start_ns_.load(std::memory_order_relaxed);
+  while (!next_start_ns_.compare_exchange_weak(next, std::max(next, now) + n * apart, std::memory_order_relaxed)) {
+  }
+  return {std::max(next, now) + options_.latency_ns, apart};
+}
+
+// From here on no thread touches the queue's memory, nor that of its commands. status: of those that are not done; 0: none is told.
+void soft_controller::end_served(std::uint32_t id, std::uint32_t status) {
+  served_pair& ends = *served_[id];
+  const std::lock_guard lock(ends.mutex);
+  if (!ends.pair) return;
+  if (status != 0) ends.pair->end_all(status);
+  ends.ncompleted += ends.pair->ncompleted();
+  ends.pair.reset();
+  ends.is_there.store(false, std::memory_order_relaxed);
+}
+
 // CC: it is enabled, disabled or shut down.
 bool soft_controller::look_at_configuration() {
   const std::uint32_t configuration = load(at_configuration);
@@ -188,6 +261,7 @@ bool soft_controller::look_at_configuration() {
   if (!wanted) {
     if (stays_ready_) return false;
     enabled_ = failed_ = false;
+    for (std::uint32_t id = 1; id < served_.size(); ++id) end_served(id, 0);
     submissions_.clear();
     completions_.clear();
     working_.clear();
@@ -208,7 +282,7 @@ bool soft_controller::look_at_configuration() {
     store(at_status, 2);
     return true;
   }
-  for (std::uint32_t i = 0; i < nbells; ++i) store(bell_offset(i), 0);
+  for (std::uint32_t i = 0; i < nbells_; ++i) store(bell_offset(i), 0);
   submissions& out = submissions_[0];
   out.page = {commands};
   out.n = (load(at_admin_sizes) & 0xfff) + 1;
@@ -224,7 +298,8 @@ bool soft_controller::look_at_configuration() {
 // posted.
 bool soft_controller::look_at_doorbells() {
   bool did = false;
-  for (std::uint32_t bell = 0; bell < nbells; ++bell) {
+  const std::uint32_t n = served_.empty() ? nbells_ : 2;  // threads look at those of theirs
+  for (std::uint32_t bell = 0; bell < n; ++bell) {
     const std::uint32_t value = load(bell_offset(bell)), queue = bell / 2;
     const bool is_tail = bell % 2 == 0;
     const auto out = submissions_.find(queue);
@@ -238,17 +313,17 @@ bool soft_controller::look_at_doorbells() {
     }
     std::uint32_t& known = is_tail ? out->second.bell : in->second.bell;
     if (value == known) continue;
-    const std::uint32_t n = is_tail ? out->second.n : in->second.n;
-    if (value >= n) {
+    const std::uint32_t nslots = is_tail ? out->second.n : in->second.n;
+    if (value >= nslots) {
       note("a doorbell beyond its queue");
       continue;
     }
     did = true;
-    const std::uint32_t moves = (value + n - known) % n;
+    const std::uint32_t moves = (value + nslots - known) % nslots;
     if (is_tail) {
       submissions& from = out->second;
-      if (moves > n - 1 - (known + n - from.head) % n) note("a tail goes back, or passes the head");
-      for (std::uint32_t slot = known; slot != value; slot = (slot + 1) % n) {
+      if (moves > nslots - 1 - (known + nslots - from.head) % nslots) note("a tail goes back, or passes the head");
+      for (std::uint32_t slot = known; slot != value; slot = (slot + 1) % nslots) {
         command_words words;
         std::memcpy(&words, from.page[slot / 64] + slot % 64 * 64, sizeof words);
         from.published.push_back(words);
@@ -257,7 +332,7 @@ bool soft_controller::look_at_doorbells() {
       if (queue == 0) continue;
       done_.most_under_way = std::max(done_.most_under_way, static_cast<std::uint32_t>(from.ids.size() + from.published.size()));
     } else {
-      if (moves > (in->second.tail + n - known) % n) note("a completion doorbell goes back, or passes what was posted");
+      if (moves > (in->second.tail + nslots - known) % nslots) note("a completion doorbell goes back, or passes what was posted");
       known = value;
     }
   }
@@ -300,11 +375,7 @@ void soft_controller::take(std::uint32_t queue, submissions& from) {
   if ((words.dword[0] >> 8 & 0xff) != 0) note("a command is fused, or has SGLs");
   if (words.dword[2] != 0 || words.dword[3] != 0 || words.quad(4) != 0) note("reserved words of a command are not 0");
   work next{queue, words, now_ns() + options_.latency_ns, false, {}};
-  if (options_.most_per_second != 0 && queue != 0) {
-    next_start_ns_ = std::max(next_start_ns_, now_ns());
-    next.due_ns = std::max(next.due_ns, next_start_ns_);
-    next_start_ns_ += 1'000'000'000 / options_.most_per_second;
-  }
+  if (queue != 0) next.due_ns = due_of(1).first;
   const int opcode = static_cast<int>(words.opcode()) | (queue == 0 ? 0x100 : 0);
   for (soft_fault& fault : faults_) {
     if (fault.times == 0 || (fault.opcode != -1 && fault.opcode != opcode) || (fault.opcode == -1 && queue == 0)) continue;

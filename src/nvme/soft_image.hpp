@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -37,23 +38,19 @@ class soft_image {
     data_ = static_cast<std::byte*>(mapped_);
   }
   ~soft_image() {
-    if (data_ != nullptr && data_ == mapped_) ::munmap(mapped_, nbytes_);
+    if (is_file()) ::munmap(mapped_, nbytes_);
   }
-  soft_image(soft_image&& other) noexcept
-      : now_(std::move(other.now_)),
-        medium_(std::move(other.medium_)),
-        cached_(std::move(other.cached_)),
-        mapped_(std::exchange(other.mapped_, MAP_FAILED)),
-        data_(std::exchange(other.data_, nullptr)),
-        nbytes_(std::exchange(other.nbytes_, 0)) {}
-  soft_image& operator=(soft_image&&) = delete;
+  soft_image(const soft_image&) = delete;
+  soft_image& operator=(const soft_image&) = delete;
 
   std::uint64_t nbytes() const { return nbytes_; }
   void read(std::uint64_t at, std::byte* to, std::uint64_t nbytes) const { std::memcpy(to, data_ + at, nbytes); }
+  // As several threads do, each to blocks of its own.
   void write(std::uint64_t at, const std::byte* from, std::uint64_t nbytes, bool through) {
     std::memcpy(data_ + at, from, nbytes);
+    const std::lock_guard lock(mutex_);
     if (is_file()) {
-      if (through) flush();
+      if (through) flush_locked();
     } else if (through) {
       std::memcpy(medium_.data() + at, from, nbytes);
     } else {
@@ -62,13 +59,12 @@ class soft_image {
   }
   // 0, or an errno of the file's.
   int flush() {
-    if (is_file()) return ::msync(data_, nbytes_, MS_SYNC) == 0 ? 0 : errno;
-    for (const auto& [at, nbytes] : cached_) std::memcpy(medium_.data() + at, data_ + at, nbytes);
-    cached_.clear();
-    return 0;
+    const std::lock_guard lock(mutex_);
+    return flush_locked();
   }
   // What the cache has is gone: of memory. The system keeps what a file's has.
   void lose_cache() {
+    const std::lock_guard lock(mutex_);
     if (is_file()) return;
     std::memcpy(data_, medium_.data(), nbytes_);
     cached_.clear();
@@ -80,8 +76,15 @@ class soft_image {
   [[noreturn]] static void fail(int error, const std::string& file, const char* why) {
     throw std::system_error(error, std::generic_category(), "gpufs: the image " + file + " " + why);
   }
+  int flush_locked() {
+    if (is_file()) return ::msync(data_, nbytes_, MS_SYNC) == 0 ? 0 : errno;
+    for (const auto& [at, nbytes] : cached_) std::memcpy(medium_.data() + at, data_ + at, nbytes);
+    cached_.clear();
+    return 0;
+  }
   bool is_file() const { return mapped_ != MAP_FAILED; }
 
+  std::mutex mutex_;  // medium and cache
   std::vector<std::byte> now_, medium_;
   std::vector<std::pair<std::uint64_t, std::uint64_t>> cached_;
   void* mapped_ = MAP_FAILED;

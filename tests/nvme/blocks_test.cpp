@@ -4,7 +4,9 @@
 #include "nvme/rig.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <stdexcept>
 #include <system_error>
 
 namespace gpufs::test {
@@ -30,6 +32,16 @@ TYPED_TEST(blocks_of_each_group, come_through_queues_of_a_few_slots_that_wrap_ma
     EXPECT_GT(on.driver->queue(0).words().tail, 30 * depth);
     EXPECT_EQ(on.driver->queue(0).words().tail, on.driver->queue(0).words().taken);
     EXPECT_LT(on.soft.done().most_under_way, depth);
+  }
+}
+
+TYPED_TEST(blocks_of_each_group, come_from_a_controller_of_several_threads) {
+  for (const std::uint32_t depth : {3u, 32u}) {
+    rig on({.nthreads = 2}, {.nqueues = 3, .depth = depth, .writable = true});
+    play_program<TypeParam>(on, depth, 64, 6, 5);
+    std::uint64_t ncommands = 0;
+    for (std::uint32_t i = 0; i < 3; ++i) ncommands += on.driver->queue(i).words().ncommands;
+    EXPECT_EQ(on.soft.done().commands, ncommands);
   }
 }
 
@@ -223,6 +235,52 @@ TEST(nvme_blocks, are_written_only_where_the_driver_was_told_so) {
 }
 
 // What a driver may not drive, it refuses by name, and leaves disabled.
+double seconds_of_reads(const soft_options& as, std::uint32_t nlanes) {
+  rig on(as, {.nqueues = 2, .depth = 64});
+  std::vector<std::byte> bytes(nlanes * 512);
+  std::vector<block_call> calls(nlanes);
+  for (std::uint32_t i = 0; i < nlanes; ++i) calls[i] = {.what = block_op::read, .nblocks = 1, .lba = i, .data = i * 512};
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(play<simt::warp>(on.space, calls, nlanes, bytes), std::vector<std::int64_t>(nlanes, 512));
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+TEST(nvme_threads, answer_as_late_and_as_often_as_they_are_told) {
+  for (const std::uint32_t nthreads : {0u, 2u}) {
+    EXPECT_GE(seconds_of_reads({.latency_ns = 30'000'000, .nthreads = nthreads}, 32), 0.03);
+    // The first one at once.
+    EXPECT_GE(seconds_of_reads({.most_per_second = 1000, .nthreads = nthreads}, 64), 0.063);
+  }
+}
+TEST(nvme_threads, that_move_nothing_move_nothing) {
+  rig on({.nblocks = 64, .nthreads = 1, .moves_nothing = true}, {.nqueues = 1, .depth = 8, .writable = true});
+  const auto image = random_bytes(64 * 512, 3), written = random_bytes(512, 4);
+  on.soft.write_image(0, image);
+  std::vector<std::byte> bytes = written;
+  EXPECT_EQ(call_one(on, {.what = block_op::write, .nblocks = 1, .lba = 5}, bytes), 512);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1, .lba = 7}, bytes), 512);
+  EXPECT_TRUE(bytes == written) << "the buffer of the one record that both had";
+  EXPECT_TRUE(on.soft.bytes() == image);
+}
+TEST(nvme_threads, end_their_commands_when_a_queue_is_deleted_or_the_controller_reset) {
+  rig on({.nblocks = 64, .latency_ns = 60'000'000, .nthreads = 2},
+         {.nqueues = 1, .depth = 8, .admin_timeout_ns = patient_ns, .abort_wait_ns = 1'000'000, .look_every_ns = 0});
+  std::vector<std::byte> bytes(512);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1, .timeout_ns = 10'000'000}, bytes), -ETIMEDOUT);
+  EXPECT_EQ(on.driver->recover(), 1u);
+  EXPECT_EQ(on.driver->done().deletions, 1u);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1}, bytes), 512);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1, .timeout_ns = 10'000'000}, bytes), -ETIMEDOUT);
+  on.driver->reset();
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1}, bytes), 512);
+  EXPECT_EQ(on.soft.done().commands, 2u);  // the others came to no end
+}
+TEST(nvme_threads, take_no_faults_and_moves_nothing_takes_threads) {
+  soft_controller soft(simt::this_platform(), {.nthreads = 1});
+  EXPECT_THROW(soft.add({.opcode = 2}), std::invalid_argument);
+  soft.add({.opcode = 0x108});
+  EXPECT_THROW(soft_controller(simt::this_platform(), {.moves_nothing = true}), std::invalid_argument);
+}
+
 TEST(nvme_controller, that_cannot_be_used_is_refused_by_name) {
   struct {
     const char* says;

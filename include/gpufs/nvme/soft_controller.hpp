@@ -2,8 +2,9 @@
 // An NVMe controller in software, as the NVM Express specifications (Base 2.0, NVM Command Set 1.0) have it: one thread of the host
 // that looks at registers and doorbells in memory, and moves blocks of an image, for kernels of this process. It takes nothing from
 // the queues' code that it is to test, but the way in which that reaches a controller. It notes whatever a driver does that the
-// specifications forbid, and does on demand whatever they allow, and some of what they do not. For programs without a device, and
-// for tests; it is no measure of one.
+// specifications forbid, and does on demand whatever they allow, and some of what they do not. With soft_options::nthreads it is
+// fast instead: more threads, which serve the queues for blocks in order and look at nothing else. For programs without a device,
+// and for tests; it is no measure of one.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,9 +13,11 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "gpufs/nvme/controller_access.hpp"
@@ -24,6 +27,7 @@ namespace gpufs::nvme {
 
 class pinned_memory;
 class soft_image;
+struct served_pair;
 
 struct soft_options {
   std::string image{};           // a file that has the blocks, of the one namespace; empty: memory, of zeros at first
@@ -50,6 +54,10 @@ struct soft_options {
   bool lazy = true;                   // fetches some of what is there, and posts entries word by word, with pauses
   std::uint64_t fetch_every_ns = 0;   // one command at a time; 0: as they come
   std::uint64_t seed = 1;
+  // As fast as memory is. Queue i is of thread (i - 1) % nthreads. There `reorders`, `lazy` and `fetch_every_ns` mean nothing, no
+  // fault happens to commands for blocks, violations are not seen, and an abort finds nothing.
+  std::uint32_t nthreads = 0;  // 0: one thread, as above
+  bool moves_nothing = false;  // with nthreads: reads and writes end at once, and no byte is moved
 };
 
 // What happens to commands instead of what should. The first that fits a command and has times left counts.
@@ -72,7 +80,8 @@ struct soft_fault {
 // Any host thread. Its driver must have ended before it.
 class soft_controller final : public controller_access {
  public:
-  // Throws std::system_error where the image is no file that can be read and written, of whole blocks.
+  // Throws std::system_error where the image is no file that can be read and written, of whole blocks; std::invalid_argument, for
+  // moves_nothing without nthreads.
   soft_controller(simt::platform& machine, const soft_options& options);
   ~soft_controller() override;
 
@@ -83,6 +92,7 @@ class soft_controller final : public controller_access {
   void unmap(std::byte* memory) noexcept override;
   std::string name() const override { return "gpufs-nvme-soft"; }
 
+  // With nthreads: of admin commands only, else std::invalid_argument.
   void add(const soft_fault& fault);
   void move_stuck();                                           // those that it keeps move their blocks, each time
   void fail();                                                 // CSTS.CFS: it does nothing more until it is reset
@@ -141,6 +151,11 @@ class soft_controller final : public controller_access {
   bool fetch();
   bool complete_some();
   void take(std::uint32_t queue, submissions& from);
+  // Of queues that threads have (nthreads).
+  void serve(std::uint32_t thread);
+  std::pair<std::uint64_t, std::uint64_t> due_of(std::uint32_t n);
+  void end_served(std::uint32_t id, std::uint32_t status);
+
   std::uint32_t execute(const command_words& what);
   std::uint32_t transfer(const command_words& what, bool writes);
   std::uint32_t gather(const command_words& what, std::uint64_t nbytes, std::vector<std::pair<std::byte*, std::uint64_t>>& pieces);
@@ -158,11 +173,16 @@ class soft_controller final : public controller_access {
   void note(const std::string& violation);
 
   soft_options options_;
+  std::uint32_t nbells_;  // doorbells that there are, with the admin queue's
   std::unique_ptr<pinned_memory> registers_;
+  std::deque<soft_image> images_;
+  std::mutex notes_mutex_;
+  std::vector<std::string> violations_;
   std::mutex mutex_;  // all below
   std::mt19937_64 random_;
-  std::vector<soft_image> images_;
-  std::vector<std::uint64_t> nblocks_;                   // of each
+  // Also changed under this only, which threads have shared while they serve queues.
+  std::shared_mutex served_mutex_;
+  std::vector<std::uint64_t> nblocks_;                   // of each image
   std::unordered_map<std::uint64_t, std::byte*> pages_;  // by address / 4096
   std::unordered_map<std::byte*, std::vector<std::uint64_t>> mappings_;
   std::uint64_t next_page_ = 0x100;
@@ -170,11 +190,13 @@ class soft_controller final : public controller_access {
   std::map<std::uint32_t, submissions> submissions_;
   std::map<std::uint32_t, completions> completions_;
   std::deque<work> working_, stuck_;
-  std::uint64_t next_start_ns_ = 0, next_fetch_ns_ = 0;
-  std::vector<std::string> violations_;
+  std::atomic<std::uint64_t> next_start_ns_{0}, nflushes_{0};
+  std::uint64_t next_fetch_ns_ = 0;
   counts done_{};
   bool enabled_ = false, failed_ = false, unplugged_ = false, stays_ready_ = false;
   std::atomic<bool> ends_{false}, others_step_{false};
+  std::vector<std::unique_ptr<served_pair>> served_;  // by the queues' number; with nthreads
+  std::vector<std::thread> servers_;
   std::thread thread_;
 };
 
