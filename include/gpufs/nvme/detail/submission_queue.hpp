@@ -4,6 +4,7 @@
 // memory that the model of PTX promises.
 #pragma once
 #include <cstdint>
+#include <cstring>
 
 #include "gpufs/nvme/detail/layout.hpp"
 #include "gpufs/simt/simt.hpp"
@@ -32,9 +33,10 @@ class submission_queue {
 
   // Writes the command to its position. Each lane for its own.
   GPUFS_DEVICE void write(std::uint64_t position, const submission& command) const {
-    const auto* from = reinterpret_cast<const simt::vec16*>(&command);
+    simt::vec16 words[4];
+    std::memcpy(words, &command, sizeof words);
     auto* to = reinterpret_cast<simt::vec16*>(&queue_.commands[position % queue_.nslots]);
-    for (int i = 0; i < 4; ++i) simt::store_device_16(&to[i], from[i]);
+    for (int i = 0; i < 4; ++i) simt::store_device_16(&to[i], words[i]);
   }
 
   // The commands of n positions from `first` on are written, by lanes that the caller has met since. One lane calls: it rings the
