@@ -129,7 +129,7 @@ void measure_scan(const settings& set, const written_mapping& a, const written_m
 // The files as they are on the disk that memory is.
 struct open_ends {
   gpufs::apps::input_file from;
-  gpufs::store::unique_fd made;
+  gpufs::unique_fd made;
   jobs::output_file to;
   open_ends(const settings& set, const char* verb)
       : from(set.folder + "/a", verb), made(open_file(set.folder + "/b", O_RDWR)), to("b", made.get(), set.nbytes) {}

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "device.hpp"
-#include "store/unique_fd.hpp"
+#include "simt/unique_fd.hpp"
 
 namespace bench {
 inline namespace GPUFS_MACHINE {
@@ -28,8 +28,8 @@ GPUFS_HOST_DEVICE std::uint64_t scattered_page(std::uint64_t i, std::uint64_t np
   return i * 0x9e3779b97f4a7c15u & (npages - 1);  // odd
 }
 
-inline gpufs::store::unique_fd open_file(const std::string& path, int flags) {
-  gpufs::store::unique_fd file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+inline gpufs::unique_fd open_file(const std::string& path, int flags) {
+  gpufs::unique_fd file(::open(path.c_str(), flags | O_CLOEXEC, 0644));
   if (file.get() < 0) throw gpufs::error("cannot open " + path);
   return file;
 }

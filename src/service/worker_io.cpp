@@ -11,7 +11,7 @@
 
 #include "../store/file_system.hpp"
 #include "../store/read_loop.hpp"
-#include "../store/unique_fd.hpp"
+#include "../simt/unique_fd.hpp"
 #include "../transport/mask_runs.hpp"
 #include "clock.hpp"
 #include "worker.hpp"
@@ -256,7 +256,7 @@ void worker::end_read(std::uint32_t tag, std::int64_t result) {
   work& w = f.what;
   store::open_file& file = *w.file->file;
   const bool by_store = f.by_store;
-  const bool again = result == -EINTR || (!by_store && result == -EAGAIN && store::make_blocking(file.descriptor()));
+  const bool again = result == -EINTR || (!by_store && result == -EAGAIN && make_blocking(file.descriptor()));
   if (result > 0) w.done += static_cast<std::uint32_t>(std::min<std::int64_t>(w.nbytes - w.done, result));
   const bool aligned = by_store || (w.done & (file.alignment() - 1)) == 0;
   if (again || (result > 0 && w.done < w.nbytes && aligned)) {

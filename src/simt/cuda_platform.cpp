@@ -208,8 +208,12 @@ class cuda_memory final : public platform {
   }
   void* register_writable(void* ptr, std::size_t nbytes, std::string* why) override {
     const on_device here(*this);
-    const cudaError_t error = cudaHostRegister(ptr, nbytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
-    if (error != cudaSuccess) {
+    constexpr unsigned flags = cudaHostRegisterMapped | cudaHostRegisterPortable;
+    const cudaError_t error = cudaHostRegister(ptr, nbytes, flags);
+    // Registers of another device that are mapped here are no memory, and take a flag of their own.
+    const bool registered = error == cudaSuccess || cudaHostRegister(ptr, nbytes, flags | cudaHostRegisterIoMemory) == cudaSuccess;
+    if (error != cudaSuccess) cudaGetLastError();
+    if (!registered) {
       const std::string text = "cudaHostRegister: " + cuda_error_text(error);
       if (why != nullptr) *why = text;
       return nullptr;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gpufs/store/posix_store.hpp"
-#include "unique_fd.hpp"
+#include "../simt/unique_fd.hpp"
 
 namespace gpufs::store {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "gpufs/store/mapped_store.hpp"
-#include "unique_fd.hpp"
+#include "../simt/unique_fd.hpp"
 #include "unique_mmap.hpp"
 
 namespace gpufs::store {

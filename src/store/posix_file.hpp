@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "gpufs/store/posix_store.hpp"
-#include "unique_fd.hpp"
+#include "../simt/unique_fd.hpp"
 
 namespace gpufs::store {
 

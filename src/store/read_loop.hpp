@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "unique_fd.hpp"
+#include "../simt/unique_fd.hpp"
 
 namespace gpufs::store {
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "../../src/store/readable_mapping.hpp"
-#include "../../src/store/unique_fd.hpp"
+#include "../../src/simt/unique_fd.hpp"
 #include "file/faulty_store.hpp"
 #include "service_fixture.hpp"
 
@@ -90,7 +90,7 @@ TEST_P(host_rows, come_from_files_in_memory) {
 
 TEST_P(host_rows, come_from_the_disk_what_the_page_cache_lacks_too) {
   dir_.add("cold", 2 << 20, 5);
-  const store::unique_fd fd(open((dir_ / "cold").c_str(), O_RDONLY | O_CLOEXEC));
+  const unique_fd fd(open((dir_ / "cold").c_str(), O_RDONLY | O_CLOEXEC));
   fsync(fd.get());
   start_in(dir_);
   const auto file = client_->open("cold");
@@ -300,7 +300,7 @@ TEST(readable_mapping, leaves_other_faults_to_those_who_were_there_before) {
           ::mmap(page_of_others, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         };
         ::sigaction(SIGBUS, &others, nullptr);
-        const store::unique_fd fd(::open((dir / "a").c_str(), O_RDONLY | O_CLOEXEC));
+        const unique_fd fd(::open((dir / "a").c_str(), O_RDONLY | O_CLOEXEC));
         const auto mapping = store::readable_mapping::of(fd.get(), 8192);
         page_of_others = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd.get(), 4096);
         dir.resize("a", 0);
@@ -318,7 +318,7 @@ TEST(readable_mapping, of_many_files_are_told_apart) {
   const temp_dir dir(memory_directory());
   constexpr std::size_t n = 150;
   std::vector<std::unique_ptr<store::readable_mapping>> all;
-  std::vector<store::unique_fd> files;
+  std::vector<unique_fd> files;
   for (std::size_t i = 0; i < n; ++i) {
     const std::string name = "f" + std::to_string(i);
     dir.add(name, 8192, i);
@@ -339,7 +339,7 @@ TEST(readable_mapping, of_many_files_are_told_apart) {
 TEST(readable_mapping, is_none_where_somebody_else_has_taken_the_signal_since) {
   const temp_dir dir(memory_directory());
   dir.add("a", 8192, 1);
-  const store::unique_fd fd(::open((dir / "a").c_str(), O_RDONLY | O_CLOEXEC));
+  const unique_fd fd(::open((dir / "a").c_str(), O_RDONLY | O_CLOEXEC));
   ASSERT_NE(store::readable_mapping::of(fd.get(), 8192), nullptr);
   struct sigaction others {
   }, ours{};

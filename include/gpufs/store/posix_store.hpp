@@ -6,9 +6,12 @@
 
 #include "gpufs/store/store.hpp"
 
+namespace gpufs {
+class unique_fd;
+}
+
 namespace gpufs::store {
 
-class unique_fd;
 // The root directory of a store. The store and its open files share it, because files may outlive the store.
 using root_directory = std::shared_ptr<const unique_fd>;
 

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace gpufs::store {
+namespace gpufs {
 
 class unique_fd {
  public:
@@ -40,4 +40,4 @@ inline bool make_blocking(int fd) {
   return status >= 0 && (status & O_NONBLOCK) != 0 && ::fcntl(fd, F_SETFL, status & ~O_NONBLOCK) == 0;
 }
 
-}  // namespace gpufs::store
+}  // namespace gpufs
