@@ -12,3 +12,8 @@ def describe_platforms() -> list[tuple[str, str]]:
 
 def probe_path(path: bytes) -> list[tuple[str, str, str]]:
     """(machine, "pull", "staged" or "error", why) for the file, on each machine that can run here."""
+
+def nvme_controllers(
+    sys: str = "/sys", proc: str = "/proc", dev: str = "/dev"
+) -> list[tuple[str, str, str | None, str]]:
+    """(address, what it is, "vfio", "registers" or None, why) of each NVMe controller on the PCI bus: how it can be taken over."""

@@ -205,6 +205,21 @@ def gpu_section(native: Any | None) -> Section:
     return section
 
 
+def nvme_section(native: Any | None, tree: tuple[str, ...] = ()) -> Section:
+    """The NVMe controllers on the PCI bus, and whether gpufs could take them over for its kernels."""
+    section = Section("NVMe controllers")
+    if native is None:
+        section.add("controllers", "not known without the native module")
+        return section
+    found = native.nvme_controllers(*tree)
+    if not found:
+        section.add("controllers", "none on the PCI bus")
+    for address, what, way, why in found:
+        verdict = "cannot be taken over: " if way is None else "can be taken over, "
+        section.add(address, f"{what}: {verdict}{why}")
+    return section
+
+
 def limits_section() -> Section:
     section = Section("Limits")
     memory = meminfo()
@@ -323,6 +338,7 @@ def report(paths: Iterable[str | os.PathLike[str]]) -> Iterator[Section]:
     native = native_module()
     yield gpufs_section(native)
     yield gpu_section(native)
+    yield nvme_section(native)
     yield limits_section()
     given = [Path(path) for path in paths]
     if not given:

@@ -29,8 +29,8 @@ namespace {
 // Of the PCI configuration space: the command register, and what it must allow.
 constexpr off_t command_register = 4;
 constexpr std::uint16_t memory_space = 2, bus_master = 4;
-// Addresses on the bus behind an IOMMU: all above what machines keep for interrupts, below what the narrowest IOMMU has.
-constexpr std::uint64_t first_address = std::uint64_t{1} << 32, end_address = std::uint64_t{1} << 38;
+// Addresses on the bus behind an IOMMU: where machines have memory, and so no registers of a device, which a bridge would lead to.
+constexpr std::uint64_t first_address = 16 << 20, end_address = std::uint64_t{2} << 30;
 
 }  // namespace
 
@@ -199,7 +199,7 @@ struct pci_controller::state {
       if (at + n <= begin) break;
       at = begin + size;
     }
-    if (at + n > end_address) refuse(ENOSPC, "there is no room in its address space");
+    if (at + n > end_address) refuse(ENOSPC, "2 GiB of memory are mapped for it: ask for fewer queues, or less depth");
     vfio_iommu_type1_dma_map ask{};
     ask.argsz = sizeof ask;
     ask.flags = VFIO_DMA_MAP_FLAG_READ | VFIO_DMA_MAP_FLAG_WRITE;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpufs/file/detail/probe.hpp"
+#include "gpufs/nvme/pci_controller.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/version.hpp"
 
@@ -68,6 +69,24 @@ std::vector<std::tuple<std::string, std::string, nb::object>> probe_path(const n
   return answers;
 }
 
+// (address, what it is, how it can be taken over or None, why not or what that takes).
+std::vector<std::tuple<std::string, std::string, nb::object, std::string>> nvme_controllers(const std::string& sys,
+                                                                                            const std::string& proc,
+                                                                                            const std::string& dev) {
+  std::vector<std::tuple<std::string, std::string, nb::object, std::string>> told;
+  for (const gpufs::nvme::pci_facts& each : gpufs::nvme::find_pci_controllers(gpufs::nvme::pci_tree(sys, proc, dev))) {
+    std::string what = each.id;
+    for (const std::string& disk : each.disks) what += ", " + disk;
+    what += each.driver.empty() ? ", no driver" : ", driver " + each.driver;
+    what += each.iommu_group < 0 ? ", no IOMMU" : ", IOMMU group " + std::to_string(each.iommu_group);
+    const nb::object way = each.way == gpufs::nvme::pci_way::none   ? nb::none()
+                           : each.way == gpufs::nvme::pci_way::vfio ? nb::object(nb::str("vfio"))
+                                                                    : nb::object(nb::str("registers"));
+    told.emplace_back(each.address, what, way, each.why);
+  }
+  return told;
+}
+
 }  // namespace
 
 NB_MODULE(_machine, m) {
@@ -77,4 +96,7 @@ NB_MODULE(_machine, m) {
   m.def("describe_platforms", &describe_platforms, "(name, lines of \"key: value\") of each GPU, and of the CPU machine.");
   m.def("probe_path", &probe_path, "path"_a,
         "(machine, \"pull\", \"staged\" or \"error\", why) for the file, on each machine that can run here.");
+  m.def("nvme_controllers", &nvme_controllers, "sys"_a = "/sys", "proc"_a = "/proc", "dev"_a = "/dev",
+        "(address, what it is, \"vfio\", \"registers\" or None, why) of each NVMe controller on the PCI bus: how it can be taken "
+        "over.");
 }

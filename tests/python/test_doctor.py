@@ -36,7 +36,26 @@ def test_a_program_reads_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[
         sections = json.loads(capsys.readouterr().out)
         assert "driver" in sections[1]["lines"]
         assert str(path) in sections[-1]["title"]
-        assert [section["failed"] for section in sections] == [False, False, False, code == 1]
+        assert [section["failed"] for section in sections] == [False, False, False, False, code == 1]
+
+
+def test_each_nvme_controller_is_named_with_what_it_takes_or_what_is_in_the_way(tmp_path: Path) -> None:
+    native = doctor.native_module()
+    tree = tuple(str(tmp_path / name) for name in ("sys", "proc", "dev"))
+    assert doctor.nvme_section(native, tree).lines == [("controllers", "none on the PCI bus")]
+    device = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    (device / "nvme/nvme0/nvme0n1").mkdir(parents=True)
+    for name, words in ("class", "0x010802"), ("vendor", "0x144d"), ("device", "0xa80a"):
+        (device / name).write_text(words + "\n")
+    (device / "driver").symlink_to("../../drivers/nvme")
+    (device / "iommu_group").symlink_to("../../../../kernel/iommu_groups/7")
+    ((address, said),) = doctor.nvme_section(native, tree).lines
+    assert address == "0000:01:00.0"
+    assert said.startswith("144d:a80a, nvme0n1, driver nvme, IOMMU group 7: can be taken over, through vfio-pci; ")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/swaps").write_text("Filename\n/dev/nvme0n1 partition 8 0 -2\n")
+    ((_, said),) = doctor.nvme_section(native, tree).lines
+    assert "cannot be taken over: it is in use: nvme0n1 is swap space" in said
 
 
 def test_each_path_says_which_way_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
