@@ -2,6 +2,7 @@
 // Draws a program from its seed. Each takes some of the verbs only, more or less often (swarm testing: Groce and others, ISSTA
 // 2012), and few names, so that calls meet.
 #pragma once
+#include "fuzz/nvme_files.hpp"
 #include "fuzz/program.hpp"
 
 namespace gpufs::test {
@@ -11,12 +12,28 @@ namespace fuzz {
 class drawer {
  public:
   explicit drawer(std::uint64_t seed) : draw_(seed), advice_(~seed << 1) { out_.seed = seed; }
+  // Over a controller's one namespace, which keeps its size and its name, and which nobody else writes.
+  drawer(std::uint64_t seed, store_choice over) : drawer(seed) { over_ = over; }
 
   program operator()() {
     const std::uint64_t theme = draw_.below(100);
+    if (is_over_nvme()) {
+      about_ = subject::bytes;
+      return draw_rounds();
+    }
     about_ = under_tsan || (theme >= 50 && theme < 80) ? subject::names : theme < 50 ? subject::all : subject::bytes;
     out_.may_starve = about_ != subject::names && draw_.percent(15);
     reads_fail_ = about_ != subject::names && !out_.may_starve && draw_.percent(10);
+    return draw_rounds();
+  }
+
+ private:
+  // Names that change beside opens and appends, what is in files whose names stay, or both.
+  enum class subject { all, names, bytes };
+
+  bool is_over_nvme() const { return over_ != store_choice::automatic; }
+
+  program draw_rounds() {
     draw_groups();
     draw_mounts();
     draw_names();
@@ -29,10 +46,6 @@ class drawer {
     for (std::uint64_t r = 0; r < nrounds; ++r) draw_round();
     return std::move(out_);
   }
-
- private:
-  // Names that change beside opens and appends, what is in files whose names stay, or both.
-  enum class subject { all, names, bytes };
 
   void draw_groups() {
     formation& how = out_.how;
@@ -91,11 +104,19 @@ class drawer {
                 : store < 90 ? store_choice::mapped_all
                              : store_choice::slow;
       if (reads_fail_) m.store = store_choice::failing;
+      if (is_over_nvme()) m.store = over_;
       if (under_memcheck() && m.store == store_choice::mapped_all) m.store = store_choice::posix;
     }
   }
 
   void draw_names() {
+    if (is_over_nvme()) {
+      files_.push_back(namespace_name);
+      directories_.push_back("d0");  // which is not there
+      most_ = draw_.between(1, 40) * 512;
+      out_.files.push_back({namespace_name, most_, ++id_});
+      return;
+    }
     const std::vector<std::string> all_directories = {"d0", "d1", "d0/s", "x", "y"};
     const std::vector<std::string> all_files = {"f0", "f1", "d0/f", "d1/f", "d0/s/f"};
     for (const std::string& d : all_directories) {
@@ -157,9 +178,14 @@ class drawer {
       const bool names_stay = out_.root == root_kind::disk || about_ == subject::bytes;
       if (names_stay && (v == verb::unlink || v == verb::rename)) continue;
       if (out_.may_starve && names_paths(v)) continue;
+      if (is_over_nvme() && (v == verb::cut || appends(v) || (names_paths(v) && v != verb::stat))) continue;
       for (std::uint64_t n = draw_.between(1, 4); n != 0; --n) verbs_.push_back(v);
     }
     for (std::uint64_t n = draw_.between(2, 5); n != 0; --n) verbs_.push_back(verb::open);
+    if (is_over_nvme()) {
+      std::erase(verbs_, verb::add);
+      return;
+    }
     if (draw_.percent(50)) verbs_.push_back(draw_.percent(50) ? verb::append : verb::append_each);
     if (!out_.may_starve && !reads_fail_) return;
     // Of an append that got no page nobody knows where it was to lie.
@@ -176,11 +202,11 @@ class drawer {
       may_cut_ |= out_.mounts.size() == 1 && m.store != store_choice::automatic && m.store != store_choice::mapped_all;
     // Pointers into what has been cut fail.
     by_pointer_ = std::any_of(verbs_.begin(), verbs_.end(), by_pointer);
-    may_cut_ &= !by_pointer_ && !reads_fail_;
+    may_cut_ &= !by_pointer_ && !reads_fail_ && !is_over_nvme();
     if (!may_cut_) std::erase(verbs_, verb::cut);
     // Whether all opens of a program write, some, or most only read.
     reads_ = draw_.pick(about_ == subject::names ? std::vector<unsigned>{0, 0, 20} : std::vector<unsigned>{0, 20, 60});
-    odd_ = draw_.percent(60) ? 0 : 30;
+    odd_ = draw_.percent(60) || is_over_nvme() ? 0 : 30;
     renames_directories_ = static_cast<unsigned>(draw_.below(101));
     parts_ = about_ == subject::names || reads_fail_ ? 0 : advice_.pick(std::vector<unsigned>{0, 0, 50, 90});
   }
@@ -205,6 +231,7 @@ class drawer {
       const std::uint64_t n = draw_.between(under_tsan ? 1 : 2, under_tsan ? 5 : 9);
       while (mine.size() < n) draw_call(mine, g);
     }
+    if (is_over_nvme()) return;
     if (out_.root == root_kind::memory && draw_.percent(about_ == subject::names ? 5 : 20)) {
       for (std::uint64_t n = draw_.between(1, 3); n != 0; --n) r.host.push_back(draw_host_call());
     }
@@ -353,6 +380,13 @@ class drawer {
         c.begin -= c.begin % 16;
         c.nbytes = (c.nbytes + 15) / 16 * 16;
       }
+      // A namespace does not grow.
+      if (is_over_nvme() && takes_bytes(c.what) && c.what != verb::scratch && c.begin + c.nbytes > most_) {
+        c.begin = most_ - std::min(most_, c.nbytes);
+        c.begin -= c.what == verb::store_at ? c.begin % 16 : 0;
+        c.nbytes = std::min(c.nbytes, most_ - c.begin);
+        if (is_batch(c.what)) c.nbytes -= c.nbytes % batch_of(c).row_nbytes;
+      }
       if (c.what == verb::scratch) {  // in one page of each mount, so that it is held from writing to reading
         c.nbytes = std::min<std::uint64_t>(c.nbytes, 512);
         c.begin = std::min(c.begin / 512 * 512 + c.begin % 512, c.begin / 512 * 512 + 512 - c.nbytes);
@@ -377,6 +411,7 @@ class drawer {
   random_source draw_, advice_;  // the latter for advice at opens
   program out_;
   subject about_ = subject::all;
+  store_choice over_ = store_choice::automatic;  // or of all mounts: a controller's
   std::vector<std::string> directories_, files_;
   std::string hot_;
   std::uint64_t most_ = 0, id_ = 0;

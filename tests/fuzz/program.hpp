@@ -112,9 +112,9 @@ struct round {
 };
 
 enum class root_kind { memory, disk };
-enum class store_choice { automatic, posix, direct, mapped_all, slow, failing };
+enum class store_choice { automatic, posix, direct, mapped_all, slow, failing, nvme, qemu };
 inline constexpr const char* store_names[] = {
-    "auto", "posix", "posix O_DIRECT", "auto that maps all", "calls that are slow", "reads that fail"};
+    "auto", "posix", "posix O_DIRECT", "auto that maps all", "calls that are slow", "reads that fail", "NVMe", "QEMU's NVMe"};
 
 struct fuzz_mount {
   mount_options options;
@@ -146,6 +146,10 @@ struct program {
   std::string kept;                              // of its calls; nothing: all
   bool may_starve = false;                       // more pages may be pinned than there are frames: -ENOMEM, but of loads
 
+  // Whether all mounts have one store, whose one file is a namespace.
+  bool is_over_nvme() const {
+    return !mounts.empty() && (mounts[0].store == store_choice::nvme || mounts[0].store == store_choice::qemu);
+  }
   // Whether some group says that it reads each byte once.
   bool advises_noreuse() const {
     const auto says = [](const call& c) { return c.what == verb::ahead && c.flags == 2 + static_cast<int>(advice::noreuse); };

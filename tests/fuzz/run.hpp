@@ -6,6 +6,7 @@
 
 #include "file/faulty_store.hpp"
 #include "fuzz/checks.hpp"
+#include "fuzz/nvme_files.hpp"
 #include "fuzz/peer.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "leftovers.hpp"
@@ -30,6 +31,8 @@ class program_run {
       if (wrong.empty()) wrong = left_in_mounts();
       if (!wrong.empty()) expect_leftovers("the program failed, and was left there");
       mounts_.clear();
+      if (nvme_ && wrong.empty()) wrong = nvme_->wrong();
+      nvme_.reset();
       if (wrong.empty()) wrong = left_in_process(descriptors);
     } catch (const std::exception& e) {
       expect_leftovers("as above");
@@ -59,6 +62,10 @@ class program_run {
     }
     std::ofstream(dir_ / counters_name) << std::string(counters_nbytes, '\0');
     checks_->begin();
+    if (program_.is_over_nvme()) {
+      nvme_ = std::make_unique<nvme_run>(dir_ / namespace_name, program_.mounts[0].store == store_choice::qemu,
+                                         program_.how.schedule.seed);
+    }
     std::vector<mount_ref> refs;
     for (const fuzz_mount& m : program_.mounts) {
       mounts_.push_back(std::make_unique<mount>(dir_.path(), options_of(m)));
@@ -99,7 +106,11 @@ class program_run {
         slow->wrong().open_delay_ns = 20'000;
         slow->wrong().short_every = 3;
         o.custom_store = slow;
+        break;
       }
+      case store_choice::nvme:
+      case store_choice::qemu:
+        o.custom_store = nvme_->files();
     }
     return o;
   }
@@ -248,6 +259,9 @@ class program_run {
     };
     std::thread host = make_all(what.host, host_actor, [this](const call& c) { return make_by_posix(dir_.path(), c); });
     std::thread peer = make_all(what.peer, peer_actor, [this](const call& c) { return peer_.make(dir_.path(), c); });
+    std::thread trouble([this] {
+      if (nvme_) nvme_->trouble();
+    });
     simt::cpu_schedule schedule = program_.how.schedule;
     set_schedule(r, schedule);
     std::string wrong;
@@ -260,6 +274,7 @@ class program_run {
     }
     host.join();
     peer.join();
+    trouble.join();
     for (const std::string& there : wrong_there) {
       if (wrong.empty()) wrong = there;
     }
@@ -335,6 +350,7 @@ class program_run {
   const program& program_;
   const peer_process& peer_;
   const temp_dir dir_;
+  std::unique_ptr<nvme_run> nvme_;  // where the program is over one
   std::vector<std::unique_ptr<mount>> mounts_;
   std::unique_ptr<device_bytes<mount_ref>> refs_;
   device_buffer<membership> members_{program_.how.members()};

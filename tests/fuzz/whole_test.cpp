@@ -13,17 +13,17 @@ namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-TEST(fuzz, programs_do_what_is_promised) {
-  const seed_range seeds = seeds_to_run(under_tsan ? 10 : 60);
+// draw: a seed's program. nschedules: of each. Whether all verbs that it may have come to a good end in many programs.
+template <class Draw>
+void run_programs(const char* about, const seed_range& seeds, std::uint64_t nschedules, bool all_verbs, Draw draw) {
   const bool loud = number_from_environment("GPUFS_TEST_VERBOSE", 0) != 0;
   const bool goes_on = number_from_environment("GPUFS_FUZZ_GO_ON", 0) != 0;
-  const std::uint64_t nschedules = on_cuda ? 2 : under_tsan ? 1 : 8;  // of each program
   const fuzz::peer_process peer;
   unsigned nfailed = 0;
   std::map<fuzz::verb, std::map<std::int64_t, std::uint64_t>> tally;
   std::uint64_t given_up = 0, past_cache = 0;
   for (std::uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
-    fuzz::program program = fuzz::drawer(seed)();
+    fuzz::program program = draw(seed);
     if (const char* text = std::getenv("GPUFS_TEST_KEEP")) program = with_calls(program, fuzz::numbers_from_text(text));
     if (const char* text = std::getenv("GPUFS_TEST_SCHEDULE")) {
       for (const auto& [launch, given] : schedules_from_text(text)) program.schedules[launch.first] = given;
@@ -37,9 +37,9 @@ TEST(fuzz, programs_do_what_is_promised) {
       run.add_to(tally);
       given_up += run.searches_given_up();
       past_cache += run.reads_past_cache();
-      ASSERT_FALSE(HasFailure()) << "repeat with GPUFS_TEST_SEED=" << seed;
+      ASSERT_FALSE(testing::Test::HasFailure()) << "repeat with GPUFS_TEST_SEED=" << seed;
     }
-    tell_progress("programs of all verbs", seeds, seed);
+    tell_progress(about, seeds, seed);
     if (wrong.empty()) continue;
     if (goes_on) {
       ++nfailed;
@@ -52,7 +52,7 @@ TEST(fuzz, programs_do_what_is_promised) {
     FAIL() << wrong << "\nshorter: " << shrink.wrong() << '\n' << shrink.summary() << '\n' << to_text(shrink.shortest());
   }
   EXPECT_EQ(nfailed, 0u);
-  const bool many = seeds.end - seeds.first >= 1000;
+  const bool many = all_verbs && seeds.end - seeds.first >= 1000;
   const bool tells = number_from_environment("GPUFS_TEST_PROGRESS", 0) != 0;
   for (auto& [what, results] : tally) {
     if (tells) std::cout << fuzz::verb_names[static_cast<int>(what)] << ':';
@@ -69,6 +69,26 @@ TEST(fuzz, programs_do_what_is_promised) {
     std::cout << given_up << " orders were not looked for to the end, " << past_cache << " elements were read past the cache"
               << std::endl;
   }
+}
+
+TEST(fuzz, programs_do_what_is_promised) {
+  run_programs("programs of all verbs", seeds_to_run(under_tsan ? 10 : 60),
+               on_cuda      ? 2
+               : under_tsan ? 1
+                            : 8,
+               true, [](std::uint64_t seed) { return fuzz::drawer(seed)(); });
+}
+
+// Over controllers, which fail, are late and are reset meanwhile.
+TEST(fuzz, programs_over_nvme_do_what_is_promised) {
+  run_programs("programs over NVMe", seeds_to_run(fewer(40)), on_cuda || under_tsan ? 1 : 3, false,
+               [](std::uint64_t seed) { return fuzz::drawer(seed, fuzz::store_choice::nvme)(); });
+}
+TEST(fuzz, programs_over_qemus_nvme_do_what_is_promised) {
+  if (on_cuda) GTEST_SKIP() << "the GPU does not reach QEMU's memory";
+  if (!qemu_controller::is_there()) GTEST_SKIP() << "qemu-system-x86_64 is not installed";
+  run_programs("programs over QEMU's NVMe", seeds_to_run(fewer(6)), 1, false,
+               [](std::uint64_t seed) { return fuzz::drawer(seed, fuzz::store_choice::qemu)(); });
 }
 
 // The program then fails with that; it took the test along with it (SIGPIPE, std::terminate), or waited for ever.
