@@ -81,7 +81,7 @@ TEST(fuzz, programs_do_what_is_promised) {
 
 // Over controllers, which fail, are late and are reset meanwhile.
 TEST(fuzz, programs_over_nvme_do_what_is_promised) {
-  run_programs("programs over NVMe", seeds_to_run(fewer(40)), on_cuda || under_tsan ? 1 : 3, false,
+  run_programs("programs over NVMe", seeds_to_run(fewer(20)), on_cuda || under_tsan ? 1 : 3, false,
                [](std::uint64_t seed) { return fuzz::drawer(seed, fuzz::store_choice::nvme)(); });
 }
 TEST(fuzz, programs_over_qemus_nvme_do_what_is_promised) {

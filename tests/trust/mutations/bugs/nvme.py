@@ -35,6 +35,10 @@ def recovery(name: str, says: str, file: str, old: str, new: str, test: str) -> 
     return Bug(name, says, file, old, new, "nvme_recovery_cpu", test)
 
 
+def pci(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
+    return Bug(name, says, file, old, new, "nvme_pci_cpu", test)
+
+
 def mounts(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
     return Bug(name, says, file, old, new, "nvme_mount_cpu", test)
 
@@ -325,6 +329,62 @@ BUGS = (
         "if (slot >= queue_.nslots || to > tail) {",
         "if (slot >= queue_.nslots || to > tail + queue_.nslots) {",
         "nvme_blocks.a_head_that_goes_back_is_counted_and_ignored",
+    ),
+    blocks(
+        "nvme_latency_forgotten",
+        "the controller in software answers at once, whatever latency it is told",
+        "src/nvme/soft_controller.cpp",
+        "return {now + options_.latency_ns, 0};",
+        "return {now, 0};",
+        "nvme_threads.answer_as_late_and_as_often_as_they_are_told",
+    ),
+    blocks(
+        "nvme_threads_are_not_late",
+        "threads of the controller in software answer at once, whatever rate they are told",
+        "src/nvme/soft_pair.hpp",
+        "made.due_ns = first_ns + i * apart_ns;",
+        "made.due_ns = first_ns;",
+        "nvme_threads.answer_as_late_and_as_often_as_they_are_told",
+    ),
+    pci(
+        "nvme_holders_not_looked_at",
+        "a disk that is part of another device is taken over",
+        "src/nvme/pci_tree.cpp",
+        'names_in(path / "holders")',
+        'names_in(path / "slaves")',
+        "pci.a_controller_that_is_in_use_is_never_taken",
+    ),
+    pci(
+        "nvme_paths_are_no_disks",
+        "a namespace that several controllers lead to has no users",
+        "src/nvme/pci_tree.cpp",
+        "return controller + name.substr(n);",
+        "return controller + name.substr(controller.size() + 0 * n);",
+        "pci.a_controller_that_is_in_use_is_never_taken",
+    ),
+    pci(
+        "nvme_taken_unasked",
+        "a controller is taken from the kernel's driver without being told to",
+        "src/nvme/pci_controller.cpp",
+        "if (before.asks_kernel && !options.from_kernel)",
+        "if (before.asks_kernel && !options.from_kernel && !options.without_iommu)",
+        "pci.what_else_keeps_a_controller_from_being_taken_is_said",
+    ),
+    pci(
+        "nvme_kept_for_vfio",
+        "a controller that vfio does not give stays reserved for it",
+        "src/nvme/pci_controller.cpp",
+        """tell_again(device_path("driver_override"), "\\n");""",
+        "",
+        "pci.one_that_vfio_does_not_give_is_given_back_to_its_driver",
+    ),
+    pci(
+        "nvme_stays_bus_master",
+        "a controller may write to memory after it was given back",
+        "src/nvme/pci_controller.cpp",
+        "config_.get() >= 0 && knows_command &&",
+        "config_.get() >= 0 && !knows_command &&",
+        "pci.one_without_an_iommu_is_reached_by_its_registers_and_given_back_as_it_was",
     ),
     Bug(
         "nvme_poller_not_released",
