@@ -60,6 +60,23 @@ class written_mapping {
   std::string why_;
 };
 
+// A file whose 8-byte word i is word(i), by all host threads; what was there before goes.
+template <class Word>
+void write_words(const std::string& path, std::uint64_t nbytes, const Word& word) {
+  const auto file = open_file(path, O_RDWR | O_CREAT | O_TRUNC);
+  const std::uint64_t missing = sum_in_parallel(nbytes / 8, [&](std::uint64_t begin, std::uint64_t end) {
+    std::vector<std::uint64_t> words(1 << 16);
+    std::uint64_t failed = 0;
+    for (std::uint64_t at = begin; at < end; at += words.size()) {
+      const std::size_t n = std::min<std::uint64_t>(words.size(), end - at);
+      for (std::size_t i = 0; i < n; ++i) words[i] = word(at + i);
+      failed += ::pwrite(file.get(), words.data(), n * 8, static_cast<off_t>(at * 8)) != static_cast<ssize_t>(n * 8);
+    }
+    return failed;
+  });
+  if (missing != 0) throw gpufs::error("cannot write " + path);
+}
+
 // How many of the file's 8-byte words i are not word(i), from all host threads.
 template <class Word>
 std::uint64_t wrong_words(const std::string& path, std::uint64_t nbytes, const Word& word) {
