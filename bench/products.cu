@@ -288,9 +288,10 @@ class products {
         fill_(on_gpu ? static_cast<unsigned>(args.number("fill-blocks", 64)) : 2),
         folder_(args.path("dir", "/dev/shm")) {
     const tiling& t = tiles_;
-    const bool whole = t.rows != 0 && t.depth != 0 && t.n % t.rows == 0 && t.n % t.depth == 0 && t.rows % t.nk() == 0;
+    const bool whole = t.n != 0 && t.rows != 0 && t.depth != 0 && t.n % t.rows == 0 && t.n % t.depth == 0 && t.rows % t.nk() == 0;
     if (!whole) throw gpufs::error("--panel-rows and --panel-depth must divide --n, and n / panel-depth must divide panel-rows");
     if (rows_ == 0 || columns_ == 0) throw gpufs::error("--rows is at least 64, --columns at least 1024");
+    if (how_.block == 0 || how_.block > 256) throw gpufs::error("--warps is 1 to 8");
   }
 
   void by_vector(results& out) const {

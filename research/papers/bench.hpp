@@ -49,6 +49,7 @@ report table_2(const inputs& in);
 report table_3(const inputs& in);
 report figure_4(const inputs& in);
 report figure_5(const inputs& in);
+report figure_9(const inputs& in);
 report figure_6(const inputs& in);  // of the last image, as the next two
 report figure_7(const inputs& in);
 report figure_8(const inputs& in);

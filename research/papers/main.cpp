@@ -4,7 +4,7 @@
 // beside ours.
 //
 //   papers NAME[,NAME...] --library L --photo P.ppm [--photo ...] --out DIR [--cache-mib 2048] [--big-cache-mib 16384] [--repeats
-//   5] names: table_1 table_2 table_3 figure_4 figure_5 figure_6 figure_7 figure_8 original_slowdown pointer_collage
+//   5] names: table_1 table_2 table_3 figure_4 figure_5 figure_6 figure_7 figure_8 figure_9 original_slowdown pointer_collage
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -28,6 +28,7 @@ constexpr entry entries[] = {{"table_1", table_1},
                              {"figure_6", figure_6},
                              {"figure_7", figure_7},
                              {"figure_8", figure_8},
+                             {"figure_9", figure_9},
                              {"original_slowdown", original_slowdown},
                              {"pointer_collage", pointer_collage}};
 

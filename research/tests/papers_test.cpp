@@ -103,6 +103,17 @@ TEST_F(paper_figures, batches_and_rings_are_swept) {
   EXPECT_GT(number(rings.rows[0].back()), 0.0) << "there is eviction";
 }
 
+TEST_F(paper_figures, times_of_a_block_are_compared_by_implementation) {
+  const report r = make(figure_9, evicts);
+  ASSERT_EQ(r.rows.size(), 1u);
+  const row& one = r.rows[0];
+  EXPECT_EQ(number(one[1]), 2.0) << "blocks";
+  for (const std::size_t us : {2u, 3u, 4u, 5u, 6u}) EXPECT_GT(number(one[us]), 0.0) << r.columns[us];
+  EXPECT_NEAR(number(one[7]), number(one[3]) / number(one[5]), 1e-9);
+  EXPECT_NEAR(number(one[8]), number(one[2]) / number(one[5]), 1e-9);
+  EXPECT_NEAR(number(one[9]), number(one[6]) / number(one[5]), 1e-9);
+}
+
 TEST_F(paper_figures, slowdown_is_the_ratio_of_its_ends) {
   const report r = make(original_slowdown, fits);
   ASSERT_EQ(r.rows.size(), 6u);
