@@ -3,6 +3,8 @@
 // same kernels reading the registered file in place (EMOGI: Min et al., VLDB 2020; target T of BaM, ASPLOS 2023, section 5.2),
 // against 16 host threads, and, with a cache that holds all, against the same kernels and plain pointers to GPU memory.
 //
+// graph_by_cache: by the cache's size (BaM, Figure 10).
+//
 // Each run through the small cache has a mount of its own, so it begins with an empty cache. Results are compared with those of the
 // host threads, to the bit.
 #include <memory>
@@ -125,11 +127,12 @@ class graph_bench {
     gpufs::simt::this_platform().copy_to_device(targets.get(), file_.map() + file_.targets_at(graphs::direction::out), nbytes);
     return in_memory(run, targets.get());
   }
+  // The cache holds one part of so many of the edges.
   template <class Case>
-  measured through_small_cache(const Case& run) const {
+  measured through_small_cache(const Case& run, std::uint64_t part = 8) const {
     measured result;
     for (int r = 0; r <= repeats_; ++r) {
-      const opened_graph here(*this, std::max<std::uint64_t>(file_.nedges() * sizeof(vertex) / 8, 1 << 20));
+      const opened_graph here(*this, std::max<std::uint64_t>(file_.nedges() * sizeof(vertex) / part, 1 << 20));
       graphs::edges_in_file edges(file_, here.fs, *here.file, lists_);
       edges_by_one_share by_one{edges, shares_ == "few" ? graphs::share::few : graphs::share::most};
       const timed done = shares_ == "auto" ? run(edges, r) : run(by_one, r);
@@ -225,6 +228,15 @@ class report {
     }
     out_.add(m);
   }
+  // By the cache's size, against a quarter of the edges.
+  template <class Case>
+  void by_cache(const std::string& label, const Case& run) {
+    const measured quarter = of_.through_small_cache(run, 4);
+    for (const std::uint64_t part : {32, 16, 8, 2, 1}) {
+      const std::string size = part == 1 ? "all edges" : "1/" + std::to_string(part) + " of the edges";
+      share("graph_by_cache", (label + ", " + size).c_str(), of_.through_small_cache(run, part), quarter, "1/4 of the edges");
+    }
+  }
   void extra(const char* name, const char* label, const measured& ours, const measured& theirs) {
     measurement m{name, label, ours.seconds, "s", spread_of(theirs.seconds).median, "plain pointers to GPU memory"};
     m.figure = measurement::kind::extra_over_ceiling;
@@ -278,7 +290,7 @@ int main(int argc, char** argv) {
     report tell(all, out);
     const auto threads = graphs::make_engine_cpu(all.file(), {.nthreads = std::min(16u, host_threads())});
     const graphs::pagerank_options how{.tolerance = 0, .most_rounds = rounds};
-    const bool wants_overhead = args.wants("graph_cache_overhead");
+    const bool wants_overhead = args.wants("graph_cache_overhead"), wants_sizes = args.wants("graph_by_cache");
     const double load_seconds = all.load_seconds();
 
     measured ranks_by_threads;
@@ -293,21 +305,23 @@ int main(int argc, char** argv) {
       if (wants_overhead) tell.extra("graph_cache_overhead", label, all.through_large_cache(ranks, run), all.in_device_memory(run));
     };
 
-    if (args.wants("graph_bfs_vs_host_memory") || wants_overhead) {
+    if (args.wants("graph_bfs_vs_host_memory") || wants_overhead || wants_sizes) {
       const bfs_case search(all.lists(), all.file(), *threads, repeats + 1);
       if (args.wants("graph_bfs_vs_host_memory")) {
         tell.share("graph_bfs_vs_host_memory", "BFS", all.through_small_cache(search), all.in_host_memory(search),
                    "its kernels in host memory", load_seconds);
       }
       overhead("BFS", search);
+      if (wants_sizes) tell.by_cache("BFS", search);
     }
-    if (args.wants("graph_cc_vs_host_memory") || wants_overhead) {
+    if (args.wants("graph_cc_vs_host_memory") || wants_overhead || wants_sizes) {
       const components_case components{all.lists(), threads->components(nobody).components};
       if (args.wants("graph_cc_vs_host_memory")) {
         tell.share("graph_cc_vs_host_memory", "components", all.through_small_cache(components), all.in_host_memory(components),
                    "its kernels in host memory", load_seconds);
       }
       overhead("components", components);
+      if (wants_sizes) tell.by_cache("components", components);
     }
     if (args.wants_any({"graph_pagerank_vs_cpu", "graph_pagerank_vs_host_memory"})) {
       const measured ours = all.through_small_cache(ranks);

@@ -3,7 +3,8 @@
 """What the benches measured: prints the table, writes headline.json, and makes docs/performance.md.
 
     bench/report.py RESULTS                  the table, and RESULTS/headline.json
-    bench/report.py RESULTS --docs docs      also docs/performance.md and docs/performance/*.svg (needs matplotlib)
+    bench/report.py RESULTS --docs docs      also docs/performance.md, docs/performance/*.svg (needs matplotlib) and
+                                             docs/reproduction.md
 
 RESULTS holds the JSON files that the benches write, in any number: benches that were not run are rows "not measured".
 A name with several cases is worth its worst one. Runs with --quick, and on the CPU machine, check answers; their
@@ -24,9 +25,20 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1] / "research" / "papers"))
 
 from report_data import Bench, Case, Draw, ReportError, load_results, markdown_table, number, with_unit
-from report_papers import Paper, beside_table, load_papers, papers_text, tlb_plot, workloads_plot
+from report_papers import (
+    Paper,
+    Remade,
+    beside_table,
+    load_papers,
+    names_in_sources,
+    papers_text,
+    tlb_plot,
+    workloads_plot,
+)
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+REPRODUCTION = ROOT / "research" / "papers" / "reproduction.md.in"
 
 
 @dataclass(frozen=True)
@@ -430,9 +442,12 @@ def make_docs(
     papers: list[Paper],
     worst: dict[str, Case],
 ) -> None:
-    """Fills in the markers: {{summary}}, {{cases NAME...}}, {{beside NAME...}}, {{ceilings}}, {{provenance}},
-    {{papers}}, {{plot NAME}}.
+    """Fills in the markers of performance.md: {{summary}}, {{cases NAME...}}, {{beside NAME...}}, {{ceilings}},
+    {{provenance}}, {{papers}}, {{plot NAME}}; those of reproduction.md are Remade's.
     """
+    note = "<!-- Made by bench/report.py from research/papers/reproduction.md.in and the results: change these. -->\n"
+    remade = Remade(benches, papers, names_in_sources(ROOT))
+    reproduction = note + remade.fill(REPRODUCTION.read_text(), REPRODUCTION.name)
     known = plots(targets, benches, worst)
     folder = docs / "performance"
 
@@ -466,12 +481,13 @@ def make_docs(
     note = f"<!-- Made by bench/report.py from bench/{template.name} and the results: change these. -->\n"
     docs.mkdir(parents=True, exist_ok=True)
     (docs / "performance.md").write_text(note + text)
+    (docs / "reproduction.md").write_text(reproduction)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder with the benches' JSON files")
-    parser.add_argument("--docs", type=Path, help="folder for performance.md and performance/*.svg")
+    parser.add_argument("--docs", type=Path, help="folder for performance.md, performance/*.svg and reproduction.md")
     parser.add_argument(
         "--text", type=Path, default=HERE / "performance.md.in", help="the hand-written part of performance.md"
     )

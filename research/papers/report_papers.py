@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The papers' tables and figures, remade: the reports of papers_cuda with the papers' own values, and plots as theirs.
 
-For bench/report.py, which puts them into docs/performance.md.
+For bench/report.py, which puts them into docs/performance.md, and makes docs/reproduction.md of reproduction.md.in.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from report_data import Bench, Case, Draw, Reader, markdown_table, number, read_json, with_unit
+from report_data import Bench, Case, Draw, Reader, ReportError, markdown_table, number, read_json, with_unit
 
 
 @dataclass(frozen=True)
@@ -173,3 +174,106 @@ def tlb_plot(benches: list[Bench]) -> Draw | None:
         axes.legend(fontsize=8)
 
     return draw
+
+
+# --- docs/reproduction.md ---
+
+NOT_MEASURED = "*not measured yet*"
+MARKER = re.compile(r"\{\{(.*?)\}\}")
+
+
+def names_in_sources(root: Path) -> set[str]:
+    """What benches and reports call their results: all names that stand as texts in their sources."""
+    folders = {"bench": ("cu", "hpp"), "bench/python": ("py",), "research/papers": ("cu", "cpp")}
+    files = [file for folder, ends in folders.items() for end in ends for file in (root / folder).glob(f"*.{end}")]
+    return {name for file in files for name in re.findall(r'"([a-z][a-z0-9_]*)"', file.read_text())}
+
+
+class Remade:
+    """Fills in the markers of reproduction.md.in, each with one value of a result; what nobody has measured is said so.
+
+    Of a case of a bench, `{{figure NAME; CASE}}`, `percent`: the same in percent, `measured` and `ceiling` with their
+    unit, and `{{detail NAME; CASE; KEY}}`; CASE may be left out where there is one. Of a report in `papers`,
+    `{{report NAME; ROW; COLUMN}}`, and `share`: the same in percent; ROW is its first values, with commas between.
+    ((Words with markers)) are one: where one of them is not measured, all are.
+    """
+
+    def __init__(self, benches: Iterable[Bench], papers: Iterable[Paper], known: set[str]) -> None:
+        self.cases = [case for bench in benches for case in bench.cases if not case.quick]
+        self.papers = {paper.name: paper for paper in papers}
+        self.known = known
+
+    def fill(self, template: str, name: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            try:
+                return self._value(match.group(1))
+            except ReportError as error:
+                raise ReportError(f"{name}: {match.group(0)}: {error}") from error
+
+        def words(match: re.Match[str]) -> str:
+            made = MARKER.sub(value, match.group(1))
+            return NOT_MEASURED if NOT_MEASURED in made else made
+
+        return MARKER.sub(value, re.sub(r"\(\((.*?)\)\)", words, template))
+
+    def _value(self, marker: str) -> str:
+        kind, _, rest = marker.partition(" ")
+        words = [word.strip() for word in rest.split(";")]
+        if kind in ("report", "share") and len(words) == 3:
+            return self._of_report(kind, *words)
+        if kind == "detail" and len(words) == 3:
+            case = self._case(words[0], words[1])
+            if case is not None and words[2] not in case.details:
+                raise ReportError(f"the case has no detail '{words[2]}'")
+            return NOT_MEASURED if case is None else number(case.details[words[2]])
+        if kind in ("figure", "measured", "ceiling", "percent") and len(words) in (1, 2):
+            case = self._case(words[0], words[1] if len(words) == 2 else None)
+            if case is None:
+                return NOT_MEASURED
+            if not case.verified:
+                return "wrong answers"
+            texts = {
+                "figure": number(case.figure),
+                "measured": with_unit(case.measured, case.unit),
+                "ceiling": with_unit(case.ceiling, case.unit),
+                "percent": percent(case.figure),
+            }
+            return texts[kind]
+        raise ReportError("there is no such marker")
+
+    def _case(self, name: str, label: str | None) -> Case | None:
+        """None where nobody has measured what a bench would."""
+        named = [case for case in self.cases if case.name == name]
+        if not named:
+            return self._not_measured(name)
+        found = [case for case in named if label in (None, case.label)]
+        if len(found) != 1:
+            labels = "; ".join(case.label for case in named)
+            raise ReportError(f"{len(found)} cases are this one, of: {labels}")
+        return found[0]
+
+    def _of_report(self, kind: str, name: str, row: str, column: str) -> str:
+        paper = self.papers.get(name)
+        if paper is None:
+            self._not_measured(name)
+            return NOT_MEASURED
+        if not paper.verified:
+            return "wrong answers"
+        if column not in paper.columns:
+            raise ReportError(f"the report has no column '{column}', but {', '.join(paper.columns)}")
+        keys = row.split(", ")
+        found = [values for values in paper.rows if [str(value) for value in values[: len(keys)]] == keys]
+        if len(found) != 1:
+            raise ReportError(f"the report has {len(found)} rows '{row}'")
+        value = found[0][paper.columns.index(column)]
+        if not isinstance(value, (int, float)):
+            raise ReportError(f"'{column}' is no number there: {value!r}")
+        return percent(value) if kind == "share" else number(value)
+
+    def _not_measured(self, name: str) -> None:
+        if name not in self.known:
+            raise ReportError(f"nothing measures '{name}'")
+
+
+def percent(x: float) -> str:
+    return f"{100 * x:.3g} %"

@@ -67,7 +67,9 @@ PARTS: dict[str, list[Bench | Collage]] = {
     ],
     "pointers": [Bench("pointer_papers"), Bench("pointers", "ap_registers")],
     "cache": [Bench("hot"), Bench("cold")],
-    "graphs": [Bench("graphs"), Bench("write", "vector_add")],
+    "graphs": [Bench("graphs")],
+    "bfs": [Bench("bfs")],
+    "vector-add": [Bench("write", "vector_add")],
 }
 
 

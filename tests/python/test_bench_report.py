@@ -17,6 +17,14 @@ sys.path.insert(0, str(BENCH))  # as for the script, which finds its parts besid
 report: Any = importlib.import_module("report")
 
 
+@pytest.fixture(autouse=True)
+def no_reproduction(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its markers name cases of the results on record, which these are not; test_papers.py has its own tests."""
+    template = tmp_path_factory.mktemp("template") / "reproduction.md.in"
+    template.write_text("# Remade\n")
+    monkeypatch.setattr(report, "REPRODUCTION", template)
+
+
 def case(name: str, figure: float, /, **changes: Any) -> dict[str, Any]:
     one = {
         "name": name,
@@ -218,7 +226,7 @@ def test_the_docs_are_the_same_each_time(tmp_path: Path) -> None:
     results = write(tmp_path / "results", all=bench(everything()))
     first = make_docs(results, tmp_path / "first")
     assert first == make_docs(results, tmp_path / "second")
-    assert set(first) == {"performance.md"} | {
+    assert set(first) == {"performance.md", "reproduction.md"} | {
         f"performance/{name}.svg"
         for name in (
             *("targets", "misses", "hits", "workloads_4", "workloads_16", "rows", "staged", "scaling"),
@@ -272,7 +280,10 @@ def test_docs_of_a_part_say_what_is_missing_and_leave_no_old_plots(tmp_path: Pat
     make_docs(results, tmp_path / "docs")
     write(results, all=bench([case("cold_4k_pull", 0.92), case("cold_64k", 0.5, verified=False)]))
     files = make_docs(results, tmp_path / "docs")
-    assert set(files) == {"performance.md", "performance/targets.svg", "performance/misses.svg"}
+    assert set(files) == {
+        *("performance.md", "reproduction.md"),
+        *("performance/targets.svg", "performance/misses.svg"),
+    }
     text = files["performance.md"].decode()
     assert "| `hot_4k` |" in text and "not measured" in text
     assert "*Hits: not measured yet.*" in text

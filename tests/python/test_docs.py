@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents: links lead somewhere, what sources name is there, and performance.md is made of the results."""
+"""The documents: links lead somewhere, what sources name is there; two of them are made of the results."""
 
 from __future__ import annotations
 
@@ -130,5 +130,6 @@ def test_performance_is_made_of_the_committed_results(tmp_path: Path, monkeypatc
         *(f"docs/performance/{plot.name}" for plot in (tmp_path / "docs").rglob("*.svg")),
     ):
         assert (ROOT / name).exists(), f"bench/report.py bench/results/h200 --docs docs makes {name}"
-    ours, made = (root / "docs" / "performance.md" for root in (ROOT, tmp_path))
-    assert ours.read_text() == made.read_text(), "bench/report.py bench/results/h200 --docs docs makes it anew"
+    for name in ("performance.md", "reproduction.md"):
+        ours, made = (root / "docs" / name for root in (ROOT, tmp_path))
+        assert ours.read_text() == made.read_text(), "bench/report.py bench/results/h200 --docs docs makes it anew"
