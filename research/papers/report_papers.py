@@ -245,7 +245,8 @@ class Remade:
         """None where nobody has measured what a bench would."""
         named = [case for case in self.cases if case.name == name]
         if not named:
-            return self._not_measured(name)
+            self._must_be_known(name)
+            return None
         found = [case for case in named if label in (None, case.label)]
         if len(found) != 1:
             labels = "; ".join(case.label for case in named)
@@ -255,7 +256,7 @@ class Remade:
     def _of_report(self, kind: str, name: str, row: str, column: str) -> str:
         paper = self.papers.get(name)
         if paper is None:
-            self._not_measured(name)
+            self._must_be_known(name)
             return NOT_MEASURED
         if not paper.verified:
             return "wrong answers"
@@ -270,7 +271,7 @@ class Remade:
             raise ReportError(f"'{column}' is no number there: {value!r}")
         return percent(value) if kind == "share" else number(value)
 
-    def _not_measured(self, name: str) -> None:
+    def _must_be_known(self, name: str) -> None:
         if name not in self.known:
             raise ReportError(f"nothing measures '{name}'")
 
