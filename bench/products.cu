@@ -316,7 +316,7 @@ class products {
     measurement m{"matrix_vector", label, {}, "GB/s"};
     m.verified = true;
     std::vector<double> theirs;
-    const unsigned most = std::min(16u, host_threads());
+    host_team team(std::min(16u, host_threads()));
     const gpufs::mount fs = make_mount();
     fs.prepare("a");
     fs.prepare("y", O_RDWR);
@@ -332,11 +332,11 @@ class products {
         m.verified = failed.read_one() == 0 && m.verified;
       }
       m.verified = is_right("/y", times) && m.verified;
-      const double seconds = host_by_vector(most, times);
+      const double seconds = host_by_vector(team, times);
       if (r > 0) theirs.push_back(gb / seconds);
       if (!is_right("/host_y", times)) throw gpufs::error("the host program's product with a vector is wrong");
     }
-    add(out, m, theirs, most);
+    add(out, m, theirs, team.size());
     for (const char* name : {"/a", "/x", "/y", "/host_y"}) ::unlink((folder_.path() + name).c_str());
   }
 
@@ -362,7 +362,7 @@ class products {
         "TFLOPS"};
     m.verified = true;
     std::vector<double> theirs;
-    const unsigned most = std::min(16u, host_threads());
+    host_team team(std::min(16u, host_threads()));
     const tile_buffers buffers(t);
     tile_products multiplier;
     const gpufs::mount fs = make_mount();
@@ -375,11 +375,11 @@ class products {
       const double seconds = through_files(fs, times, buffers, multiplier);
       if (run > 0) m.samples.push_back(t.flops() / seconds * 1e-12);
       m.verified = rows_of_file("/c", r) == wanted && m.verified;
-      const double host = host_by_matrix(most, times, buffers, multiplier);
+      const double host = host_by_matrix(team, times, buffers, multiplier);
       if (run > 0) theirs.push_back(t.flops() / host * 1e-12);
       if (rows_of_file("/host_c", r) != wanted) throw gpufs::error("the host program's product with a matrix is wrong");
     }
-    add(out, m, theirs, most);
+    add(out, m, theirs, team.size());
   }
 
  private:
@@ -408,7 +408,7 @@ class products {
   }
 
   // Reads, copies and multiplies pieces of rows: the seconds until y is in its file.
-  double host_by_vector(unsigned nthreads, float times) const {
+  double host_by_vector(host_team& team, float times) const {
     const std::uint64_t row_nbytes = columns_ * 4;
     const std::uint64_t rows = std::clamp<std::uint64_t>((32 << 20) / row_nbytes, 1, rows_), nsteps = (rows_ + rows - 1) / rows;
     const pinned_array<std::byte> host(2 * rows * row_nbytes), small(row_nbytes + rows_ * 4);
@@ -419,7 +419,7 @@ class products {
     const gpufs::simt::stream copies, kernels;
     const auto rows_in = [&](std::uint64_t s) { return std::min(rows, rows_ - s * rows); };
     const stopwatch watch;
-    move_bytes(false, x_file.get(), 1, small.get(), row_nbytes, 0);
+    move_bytes(team, false, x_file.get(), small.get(), row_nbytes, 0);
     machine.copy_to_device(x.get(), small.get(), row_nbytes);
     run_stages(nsteps, {{2,
                          [&](std::uint64_t s) {
@@ -438,11 +438,11 @@ class products {
                          },
                          [&] { copies.wait(); }},
                         {0, [&](std::uint64_t s) {
-                           move_bytes(false, a_file.get(), nthreads, host.get() + s % 2 * rows * row_nbytes,
-                                      rows_in(s) * row_nbytes, s * rows * row_nbytes);
+                           move_bytes(team, false, a_file.get(), host.get() + s % 2 * rows * row_nbytes, rows_in(s) * row_nbytes,
+                                      s * rows * row_nbytes);
                          }}});
     machine.copy_from_device(small.get() + row_nbytes, y.get(), rows_ * 4);
-    move_bytes(true, y_file.get(), 1, small.get() + row_nbytes, rows_ * 4, 0);
+    move_bytes(team, true, y_file.get(), small.get() + row_nbytes, rows_ * 4, 0);
     return watch.seconds();
   }
 
@@ -485,37 +485,37 @@ class products {
   }
 
   // Host threads read the tiles and write the slices, beside copies and products.
-  double host_by_matrix(unsigned nthreads, float times, const tile_buffers& on, tile_products& multiplier) const {
+  double host_by_matrix(host_team& team, float times, const tile_buffers& on, tile_products& multiplier) const {
     const tiling& t = tiles_;
     const pinned_array<std::byte> a(2 * t.a_nbytes()), b(2 * t.b_nbytes()), c(2 * t.slice_nbytes());
     const auto a_file = open_file(folder_.path() + "/a", O_RDONLY), b_file = open_file(folder_.path() + "/b", O_RDONLY);
     const auto c_file = open_file(folder_.path() + "/host_c", O_RDWR);
     const gpufs::simt::stream copies, copies_back;
     const stopwatch watch;
-    run_stages(t.nsteps(),
-               {multiplying(2, t, times, on, multiplier),
-                {1,
-                 [&](std::uint64_t s) {
-                   copies.copy_to_device(on.a[s % 2].get(), a.get() + s % 2 * t.a_nbytes(), t.a_nbytes());
-                   copies.copy_to_device(on.b[s % 2].get(), b.get() + s % 2 * t.b_nbytes(), t.b_nbytes());
-                 },
-                 [&] { copies.wait(); }},
-                {2 + t.nk(),
-                 [&](std::uint64_t s) {
-                   copies_back.copy_from_device(c.get() + s % 2 * t.slice_nbytes(), on.slice(t, s), t.slice_nbytes());
-                 },
-                 [&] { copies_back.wait(); }},
-                {0,
-                 [&](std::uint64_t s) {
-                   move_pieces(false, a_file.get(), nthreads, t.rows, [&](std::uint64_t i) {
-                     return file_piece{a.get() + s % 2 * t.a_nbytes() + i * t.a_piece_nbytes(), t.a_piece_nbytes(),
-                                       t.a_begin(s) + i * t.row_nbytes()};
-                   });
-                   move_bytes(false, b_file.get(), nthreads, b.get() + s % 2 * t.b_nbytes(), t.b_nbytes(), t.b_begin(s));
-                 }},
-                {3 + t.nk(), [&](std::uint64_t s) {
-                   move_bytes(true, c_file.get(), nthreads, c.get() + s % 2 * t.slice_nbytes(), t.slice_nbytes(), t.slice_begin(s));
-                 }}});
+    run_stages(t.nsteps(), {multiplying(2, t, times, on, multiplier),
+                            {1,
+                             [&](std::uint64_t s) {
+                               copies.copy_to_device(on.a[s % 2].get(), a.get() + s % 2 * t.a_nbytes(), t.a_nbytes());
+                               copies.copy_to_device(on.b[s % 2].get(), b.get() + s % 2 * t.b_nbytes(), t.b_nbytes());
+                             },
+                             [&] { copies.wait(); }},
+                            {2 + t.nk(),
+                             [&](std::uint64_t s) {
+                               copies_back.copy_from_device(c.get() + s % 2 * t.slice_nbytes(), on.slice(t, s), t.slice_nbytes());
+                             },
+                             [&] { copies_back.wait(); }},
+                            {0,
+                             [&](std::uint64_t s) {
+                               move_pieces(team, false, a_file.get(), t.rows, [&](std::uint64_t i) {
+                                 return file_piece{a.get() + s % 2 * t.a_nbytes() + i * t.a_piece_nbytes(), t.a_piece_nbytes(),
+                                                   t.a_begin(s) + i * t.row_nbytes()};
+                               });
+                               move_bytes(team, false, b_file.get(), b.get() + s % 2 * t.b_nbytes(), t.b_nbytes(), t.b_begin(s));
+                             }},
+                            {3 + t.nk(), [&](std::uint64_t s) {
+                               move_bytes(team, true, c_file.get(), c.get() + s % 2 * t.slice_nbytes(), t.slice_nbytes(),
+                                          t.slice_begin(s));
+                             }}});
     return watch.seconds();
   }
 

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "device.hpp"
@@ -35,6 +37,42 @@ inline void run_stages(std::uint64_t nsteps, const std::vector<stage>& stages) {
   }
 }
 
+// Host threads that stay, so that a step of a millisecond need not start them.
+class host_team {
+ public:
+  explicit host_team(unsigned n) : begin_(n + 1), end_(n + 1) {
+    for (unsigned t = 0; t < n; ++t) {
+      threads_.emplace_back([this] {
+        for (;;) {
+          begin_.arrive_and_wait();
+          if (work_ == nullptr) return;
+          (*work_)();
+          end_.arrive_and_wait();
+        }
+      });
+    }
+  }
+  ~host_team() {
+    work_ = nullptr;
+    begin_.arrive_and_wait();
+  }
+  host_team(const host_team&) = delete;
+  host_team& operator=(const host_team&) = delete;
+
+  unsigned size() const { return static_cast<unsigned>(threads_.size()); }
+  // In each of them; waits until all have done it. It must not throw.
+  void run(const std::function<void()>& work) {
+    work_ = &work;
+    begin_.arrive_and_wait();
+    end_.arrive_and_wait();
+  }
+
+ private:
+  std::barrier<> begin_, end_;
+  const std::function<void()>* work_ = nullptr;
+  std::vector<std::jthread> threads_;  // joined before the barriers go
+};
+
 // A piece of a file, and where it is in memory.
 struct file_piece {
   std::byte* memory;
@@ -42,12 +80,12 @@ struct file_piece {
   std::uint64_t offset;
 };
 
-// piece(i) for i below n, by host threads; throws when one cannot be read, or written, as a whole.
-inline void move_pieces(bool writes, int fd, unsigned nthreads, std::uint64_t n,
+// piece(i) for i below n, by the team; throws when one cannot be read, or written, as a whole.
+inline void move_pieces(host_team& team, bool writes, int fd, std::uint64_t n,
                         const std::function<file_piece(std::uint64_t i)>& piece) {
   std::atomic<bool> right{true};
   std::atomic<std::uint64_t> next{0};
-  run_threads(nthreads, [&](unsigned) {
+  team.run([&] {
     for (std::uint64_t i = next++; i < n && right; i = next++) {
       const file_piece p = piece(i);
       const auto offset = static_cast<off_t>(p.offset);
@@ -59,9 +97,9 @@ inline void move_pieces(bool writes, int fd, unsigned nthreads, std::uint64_t n,
 }
 
 // What is in order in a file, in pieces of 1 MiB.
-inline void move_bytes(bool writes, int fd, unsigned nthreads, std::byte* memory, std::uint64_t nbytes, std::uint64_t offset) {
+inline void move_bytes(host_team& team, bool writes, int fd, std::byte* memory, std::uint64_t nbytes, std::uint64_t offset) {
   constexpr std::uint64_t most = 1 << 20;
-  move_pieces(writes, fd, nthreads, (nbytes + most - 1) / most, [&](std::uint64_t i) {
+  move_pieces(team, writes, fd, (nbytes + most - 1) / most, [&](std::uint64_t i) {
     return file_piece{memory + i * most, std::min(most, nbytes - i * most), offset + i * most};
   });
 }

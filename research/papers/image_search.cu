@@ -273,7 +273,7 @@ class image_search {
     const std::uint32_t piece = std::min(on_gpu ? 2048u : 128u, nimages_), per_set = nimages_ / piece;  // 8 MiB
     const std::uint64_t piece_nbytes = std::uint64_t{piece} * image_nbytes,
                         queries_nbytes = std::uint64_t{nqueries_} * image_nbytes;
-    const unsigned nthreads = std::min(16u, host_threads());
+    host_team team(std::min(16u, host_threads()));
     const pinned_array<std::byte> host(2 * piece_nbytes), asked(queries_nbytes);
     const device_array<std::byte> device(2 * piece_nbytes), queries(queries_nbytes);
     const auto queries_file = open_file(path("queries"), O_RDONLY);
@@ -284,7 +284,7 @@ class image_search {
     for (int r = 0; r <= repeats_; ++r) {
       const device_array<std::uint32_t> found(std::vector<std::uint32_t>(nqueries_, nothing));
       const stopwatch watch;
-      move_bytes(false, queries_file.get(), nthreads, asked.get(), queries_nbytes, 0);
+      move_bytes(team, false, queries_file.get(), asked.get(), queries_nbytes, 0);
       gpufs::simt::this_platform().copy_to_device(queries.get(), asked.get(), queries_nbytes);
       run_stages(std::uint64_t{nsets} * per_set,
                  {{2,
@@ -304,7 +304,7 @@ class image_search {
                    },
                    [&] { copies.wait(); }},
                   {0, [&](std::uint64_t s) {
-                     move_bytes(false, sets[s / per_set].get(), nthreads, host.get() + s % 2 * piece_nbytes, piece_nbytes,
+                     move_bytes(team, false, sets[s / per_set].get(), host.get() + s % 2 * piece_nbytes, piece_nbytes,
                                 s % per_set * piece_nbytes);
                    }}});
       const std::vector<std::uint32_t> answers = found.read();
@@ -312,7 +312,7 @@ class image_search {
       if (answers != expected_) throw gpufs::error("the host program finds other images");
     }
     const spread ms = spread_of(taken);
-    out.ceiling("image search by a double-buffered program of " + std::to_string(nthreads) + " host threads", "ms", ms);
+    out.ceiling("image search by a double-buffered program of " + std::to_string(team.size()) + " host threads", "ms", ms);
     return ms;
   }
 
