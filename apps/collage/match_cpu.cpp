@@ -11,80 +11,16 @@
 #include "apps/bus_guard.hpp"
 #include "apps/collage/lsh.hpp"
 #include "apps/collage/match.hpp"
+#include "apps/collage/shortlist.hpp"
 #include "apps/parallel.hpp"
 
 namespace gpufs::apps::collage {
 namespace {
 
-// Ids in the order they came, each once.
-class shortlist {
- public:
-  void clear() {
-    size_ = 0;
-    slots_.fill(none);
-  }
-  bool full() const { return size_ == shortlist_limit; }
-  std::uint32_t size() const { return size_; }
-  const std::uint32_t* begin() const { return ids_.data(); }
-  const std::uint32_t* end() const { return ids_.data() + size_; }
-  void add(std::uint32_t id) {
-    if (full()) return;
-    std::uint32_t i = hash_key(id) >> 22;
-    for (; slots_[i] != none; i = (i + 1) % slots_.size()) {
-      if (slots_[i] == id) return;
-    }
-    slots_[i] = id;
-    ids_[size_++] = id;
-  }
-
- private:
-  static constexpr std::uint32_t none = ~0u;
-  std::array<std::uint32_t, 1024> slots_;
-  std::array<std::uint32_t, shortlist_limit> ids_;
-  std::uint32_t size_ = 0;
-};
-
 struct searcher {
   const library& lib;
   const key_maker& maker;
-  std::array<mapped_table, ntables> tables;
-
-  // Adds a bucket's images; false when the table is damaged.
-  bool add_bucket(std::uint32_t table, std::uint32_t key, shortlist& list) const {
-    const std::uint32_t hashed = hash_key(key);
-    const mapped_table& from = tables[table];
-    const std::uint32_t cell = cell_of(hashed, lib.head().cell_nbits);
-    const std::uint32_t begin = from.directory[cell];
-    const std::uint32_t end = from.directory[cell + 1];
-    if (begin > end || end > from.nentries) return false;
-    std::uint32_t n = 0;
-    for (std::uint32_t i = begin; i < end && n < bucket_limit; ++i) {
-      const table_entry e = from.entries[i];
-      if (e.hashed_key != hashed) continue;
-      if (e.id >= lib.nimages()) return false;
-      list.add(e.id);
-      ++n;
-    }
-    return true;
-  }
-
-  // 0 or a fault's step and error; docs/reference/collage-library-format.md, "The shortlist".
-  bool make_shortlist(const std::uint32_t* keys, shortlist& list, std::uint32_t& nbuckets) const {
-    const header& head = lib.head();
-    list.clear();
-    for (std::uint32_t t = 0; t < ntables && !list.full(); ++t) {
-      if (!add_bucket(t, keys[t], list)) return false;
-    }
-    nbuckets = list.size();
-    for (std::uint32_t probe = 0; probe < ntables * head.key_nbits && list.size() < head.shortlist_goal; ++probe) {
-      const std::uint32_t t = probe / head.key_nbits;
-      if (!add_bucket(t, keys[t] ^ (1u << probe % head.key_nbits), list)) return false;
-    }
-    if (list.size() < head.shortlist_goal) {
-      for (std::uint64_t i = 0; i < stride_sample; ++i) list.add(static_cast<std::uint32_t>(i * lib.nimages() / stride_sample));
-    }
-    return true;
-  }
+  shortlist_maker lists;
 
   // no_fault, or what went wrong. Owns nothing: SIGBUS may end it anywhere.
   std::uint64_t search(const photo& picture, std::uint32_t block, match& out) const {
@@ -97,7 +33,7 @@ struct searcher {
     std::copy(counted.begin(), counted.end(), histogram);
     fold(counted, folded);
     maker.keys(folded, keys);
-    if (!make_shortlist(keys, list, out.nbuckets)) return fault_word(block, step::entries, damaged);
+    if (!lists.make(keys, list, out.nbuckets)) return fault_word(block, step::entries, damaged);
     float best = max_distance + 1.0f;
     std::uint32_t best_id = 0;
     for (const std::uint32_t id : list) {
@@ -135,8 +71,7 @@ match_result match_cpu(const library& lib, const photo& picture, const engine_op
   constexpr std::uint32_t share = 16;  // blocks between two looks at the clock
   const auto begin = std::chrono::steady_clock::now();
   const key_maker maker(lib.projections().data(), lib.reference().data(), lib.head().key_nbits);
-  searcher engine{lib, maker, {}};
-  for (std::uint32_t t = 0; t < ntables; ++t) engine.tables[t] = lib.map_table(t);
+  const searcher engine{lib, maker, shortlist_maker(lib)};
 
   match_result result;
   result.machine = "cpu";

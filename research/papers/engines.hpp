@@ -2,6 +2,7 @@
 // One collage on one page cache: what the papers' tables and figures are made of. Host code; the machine is chosen by linking.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "apps/collage/match.hpp"
@@ -31,6 +32,10 @@ struct run_result {
 // A mount of its own, so that its cache is cold; files that are pulled are registered before the clock starts. Throws what
 // match_cuda throws, and std::invalid_argument for combinations that no table needs.
 run_result run_collage(const apps::collage::library& lib, const apps::collage::photo& picture, const run_options& options);
+
+// The collage without gpufs, by the CPU and the device. Its memory is kept from one photograph to the next.
+// find() throws library_error, and std::bad_alloc or what the platform throws where the images of all shortlists do not fit.
+std::unique_ptr<apps::collage::matcher> matcher_by_both(const apps::collage::library& lib);
 
 struct machine_facts {
   std::string machine;  // "NVIDIA H200", or the CPU machine
