@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 
+#include "apps/drawn_word.hpp"
 #include "apps/graph/format.hpp"
 #include "gpufs/simt/config.hpp"
 
@@ -23,14 +24,6 @@ inline namespace GPUFS_MACHINE {
 struct edge {
   vertex from, to;
 };
-
-// Word i of a generator that has no state: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) of a seed.
-GPUFS_HOST_DEVICE std::uint64_t drawn_word(std::uint64_t seed, std::uint64_t i) {
-  std::uint64_t x = seed + (i + 1) * 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 struct generator : synth_options {
   // Vertices may be equal, and edges may come again.

@@ -12,10 +12,22 @@ if TYPE_CHECKING:
     from gpufs.arrays import Array, open
     from gpufs.files import read_files
     from gpufs.mounts import Mount, stats
+    from gpufs.queries import ColumnSums, QueryResult, query
 
     __version__: str
 
-__all__ = ["Array", "Error", "GpufsError", "Mount", "open", "read_files", "stats"]
+__all__ = [
+    "Array",
+    "ColumnSums",
+    "Error",
+    "GpufsError",
+    "Mount",
+    "QueryResult",
+    "open",
+    "query",
+    "read_files",
+    "stats",
+]
 
 _MODULES = {
     "Array": "gpufs.arrays",
@@ -23,6 +35,9 @@ _MODULES = {
     "read_files": "gpufs.files",
     "Mount": "gpufs.mounts",
     "stats": "gpufs.mounts",
+    "ColumnSums": "gpufs.queries",
+    "QueryResult": "gpufs.queries",
+    "query": "gpufs.queries",
 }
 
 

@@ -12,6 +12,7 @@ from gpufs import files_cli, label_cli, lex_cli, scan_sort_cli, top, words_cli
 from gpufs.collage.cli import app as collage_app
 from gpufs.collage.cli import reports_errors
 from gpufs.graph_cli import app as graph_app
+from gpufs.query_cli import app as query_app
 
 app = typer.Typer(
     name="gpufs",
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.add_typer(collage_app, name="collage")
 app.add_typer(graph_app, name="graph")
+app.add_typer(query_app, name="query")
 
 
 def _say_version(wanted: bool) -> None:

@@ -59,14 +59,14 @@ Memory = Annotated[
 Wide = Annotated[bool, typer.Option("--wide", help="8 bytes a neighbour in the file, not 4.")]
 
 
-def _page_of(text: str) -> int:
+def page_of(text: str) -> int:
     nbytes = parse_size(text)
     if nbytes & (nbytes - 1) or not 512 <= nbytes <= 2 << 20:
         raise typer.BadParameter("a page has 512 bytes to 2 MiB, a power of two", param_hint="--page-size")
     return nbytes
 
 
-def _tell(title: str, rows: dict[str, Any], as_json: bool, facts: dict[str, Any]) -> None:
+def tell(title: str, rows: dict[str, Any], as_json: bool, facts: dict[str, Any]) -> None:
     if as_json:
         print(json.dumps(facts))
         return
@@ -90,7 +90,7 @@ def _tell_build(graph: Path, report: _graph.BuildReport, seconds: float, as_json
         "file": size_text(report["file_nbytes"]),
         "time": f"{seconds:.1f} s",
     }
-    _tell(f"graph {graph}", rows, as_json, {"path": str(graph), **report, "seconds": seconds})
+    tell(f"graph {graph}", rows, as_json, {"path": str(graph), **report, "seconds": seconds})
 
 
 @app.command("synth")
@@ -194,7 +194,7 @@ def info(graph: Graph, as_json: Json = False) -> None:
         "file": size_text(about["file_nbytes"]),
         "made by": about["made_by"],
     }
-    _tell(f"graph {graph}", rows, as_json, {"path": str(graph), **about})
+    tell(f"graph {graph}", rows, as_json, {"path": str(graph), **about})
 
 
 class _Run:
@@ -214,7 +214,7 @@ class _Run:
         from gpufs import _graph, _rows
         from gpufs.mounts import engine_of
 
-        cache_nbytes, page_nbytes = parse_size(cache), _page_of(page)
+        cache_nbytes, page_nbytes = parse_size(cache), page_of(page)
         if to is not None:
             check_writable(to)
             check_is_no_input(to, [(graph, "the graph")])
@@ -271,7 +271,7 @@ class _Run:
             table["checked"] = "right"
         to = None if self._to is None else str(self._to)
         result = {"path": str(self.path), "out": to, "engine": self.engine, **more, **facts, "verified": self._verify}
-        _tell(f"{name} of {self.path}", table, self._as_json, result)
+        tell(f"{name} of {self.path}", table, self._as_json, result)
 
 
 @app.command("bfs")
