@@ -139,8 +139,8 @@ def query(
 ) -> QueryResult:
     """How many rows of a table pass, and of each column in `of` the sum, mean, least and greatest of their values.
 
-    table: an Arrow or Parquet file, uncompressed, or a folder with COLUMN.npy for each column. where: "COLUMN >= NUMBER"
-    (or < <= == != >). The column in `where` is read whole; of the others only what belongs to rows that pass. Sums are
+    table: an Arrow or Parquet file, uncompressed, or a folder with COLUMN.npy for each. where: "COLUMN >= NUMBER",
+    or < <= == != >. The column in `where` is read whole; of the others only what belongs to rows that pass. Sums are
     exact, and rounded once, so that all engines give the same, to the bit. Raises GpufsError.
     """
     how = OpenQuery(
@@ -157,7 +157,7 @@ def query(
 
 
 def dollars_per_mile(exact: dict[str, Fraction]) -> float | None:
-    """What the driver of a taxi makes: the total less what it is paid on for, over the distance; None: it is not known."""
+    """What the driver of a taxi makes: the total less what is paid on, over the distance; None: it is not known."""
     total, distance = exact.get("total_amount"), exact.get("trip_distance")
     if total is None or not distance:
         return None
@@ -169,8 +169,8 @@ def _parsed(where: str) -> tuple[str, str, str]:
     match = _CONDITION.fullmatch(where)
     if match is None:
         raise GpufsError(
-            f"'{printable(where)}' is no condition, as \"trip_distance >= 30\" is: a column, one of "
-            f"{' '.join(_COMPARISONS)}, and a number"
+            f"'{printable(where)}' is no condition, as \"trip_distance >= 30\" is: a column, one "
+            f"of {' '.join(_COMPARISONS)}, and a number"
         )
     name, comparison, text = match.groups()
     return name, "==" if comparison == "=" else comparison, text
@@ -204,8 +204,8 @@ class _Column:
             raise GpufsError(f"{what} has rows of the shape {layout.shape[1:]}: queries take a number a row")
         if not layout.dtype.isnative or layout.dtype.str[1:] not in _TYPES:
             raise GpufsError(
-                f"{what} has elements of {layout.dtype}, and queries take numbers of {', '.join(_TYPES)}, little endian: "
-                "write it as one of these"
+                f"{what} has elements of {layout.dtype}, and queries take numbers of {', '.join(_TYPES)}, little "
+                "endian: write it as one of these"
             )
         self.words = (str(self.path), _TYPES.index(layout.dtype.str[1:]), self.nrows, _pieces_of(layout))
 

@@ -25,7 +25,7 @@ _MOST_ROWS = 2**40
 app = typer.Typer(
     no_args_is_help=True,
     help="Add up columns of tables in files, for the rows that pass a condition.\n\n"
-    "Take a table of yours, or `gpufs query synth --rows 10000000 --out TRIPS`; then `gpufs query run TRIPS --query q5`.",
+    "Take a table of yours, or `gpufs query synth --rows 10000000 -o TRIPS`; then `gpufs query run TRIPS --query q5`.",
 )
 
 
