@@ -10,6 +10,7 @@
 #include "apps/arrays/rows.hpp"
 #include "apps/progress.hpp"
 #include "apps/query/values.hpp"
+#include "gpufs/store/store.hpp"
 
 namespace gpufs::apps::query {
 
@@ -41,6 +42,8 @@ struct engine_options {
   std::uint64_t cache_nbytes = 0;  // gpu, simt: of the page cache; 0: the mount's default
   std::uint32_t page_nbytes = 4096;
   int device = 0;
+  std::shared_ptr<store::store>
+      store{};  // gpu, simt: of the folder of the columns' files, if not the mount's default (for benches)
 };
 
 // Has the columns' files open. One thread calls. Throws gpufs::error, whose text has the path: a file was cut or cannot be read;

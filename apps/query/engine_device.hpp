@@ -123,6 +123,7 @@ class device_engine final : public engine {
     all.device = options.device;
     all.cache_nbytes = options.cache_nbytes;
     all.page_nbytes = options.page_nbytes;
+    all.custom_store = options.store;
     return all;
   }
   [[noreturn]] static void fail(const std::string& name, int number) {
