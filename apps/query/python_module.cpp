@@ -138,7 +138,7 @@ NB_MODULE(_query, m) {
           "page_nbytes"_a, "device"_a,
           "Columns: (path, type, rows, pieces): type as TYPES has it, pieces: of each the number of its first row and where it "
           "begins, as int64. comparison: a number of < <= == != >= >; value: of the column's type, as bytes.")
-      .def("run", &engine_of_query::run, "progress"_a,
+      .def("run", &engine_of_query::run, "progress"_a.none(),
            "What it finds; a sum counts 2^-1074, in two's complement. progress(rows, all rows).");
 
   nb::list trips;
@@ -168,6 +168,6 @@ NB_MODULE(_query, m) {
         const unlocked others;
         write_trips(to, seed, nrows, threads, told);
       },
-      "outputs"_a, "seed"_a, "nrows"_a, "threads"_a, "progress"_a,
+      "outputs"_a, "seed"_a, "nrows"_a, "threads"_a, "progress"_a.none(),
       "Writes columns of drawn trips, each (name, open file, offset, path). progress(rows, all rows).");
 }

@@ -23,7 +23,7 @@ from gpufs.unchanged import check_unchanged, stamp_of
 _TYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")  # as value_type of apps/query/values.hpp
 _COMPARISONS = ("<", "<=", "==", "!=", ">=", ">")  # as its comparison
 _UNIT = 2**1074  # of the sums: one is so many of what they count
-_CONDITION = re.compile(r"\s*(.*?[^\s<>=!])\s*(<=|>=|==|!=|=|<|>)\s*([^\s<>=!]+)\s*")
+_CONDITION = re.compile(r"\s*([^<>=!]*[^\s<>=!])\s*(<=|>=|==|!=|=|<|>)\s*([^\s<>=!]+)\s*")
 
 # The queries of BaM (Qureshi et al., ASPLOS 2023, section 5.3) on taxi trips: each wants a column more.
 TAXI_WHERE = "trip_distance >= 30"
@@ -185,9 +185,7 @@ class _Column:
         if table.is_dir():
             names = sorted(path.stem for path in table.glob("*.npy"))
             if not names:
-                raise GpufsError(
-                    f"{printable(str(table))}: has no columns: a folder that is a table has COLUMN.npy for each"
-                )
+                raise GpufsError(f"{printable(str(table))}: has no columns: a table's folder has COLUMN.npy for each")
             if name not in names:
                 raise _no_column(table, name, names)
             self.path = table / f"{name}.npy"
@@ -224,7 +222,7 @@ class _Column:
                 value = float(text)
             except ValueError:
                 raise refuse("is no number") from None
-        if math.isnan(value):
+        if value != value:
             raise refuse("is unequal to all")
         if self.dtype.kind != "f":
             if value not in (-math.inf, math.inf) and int(value) == value:

@@ -108,17 +108,18 @@ def run(
         raise GpufsError(f"--query {preset.value} says which columns: leave out --sum, or give --where")
     names = _listed(of) if preset is None else list(TAXI_COLUMNS[: int(preset.value[1]) + 1])
     condition = where or TAXI_WHERE
-    how = OpenQuery(
-        table,
-        condition,
-        names,
-        engine=engine.value,
-        device=None,
-        threads=threads,
-        cache_nbytes=parse_size(cache),
-        page_nbytes=page_of(page),
-    )
+    cache_nbytes, page_nbytes = parse_size(cache), page_of(page)
     with sigterm_interrupts(), console.progress() as bar:
+        how = OpenQuery(
+            table,
+            condition,
+            names,
+            engine=engine.value,
+            device=None,
+            threads=threads,
+            cache_nbytes=cache_nbytes,
+            page_nbytes=page_nbytes,
+        )
         result, exact = how.run(lambda done, total: bar.show("looking at rows", done, total))
     facts: dict[str, Any] = {"path": str(table), "where": condition, **dataclasses.asdict(result)}
     facts["columns"] = {
