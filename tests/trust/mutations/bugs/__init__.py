@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from . import cache, data_parallel, file, graph, host, lex, nvme, par, par_files, pointer, spmv, words, writing
+from . import cache, data_parallel, file, graph, host, lex, nvme, par, par_files, pointer, query, spmv, words, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
@@ -18,6 +18,7 @@ BUGS = (
     + lex.BUGS
     + par_files.BUGS
     + graph.BUGS
+    + query.BUGS
     + spmv.BUGS
     + words.BUGS
     + host.BUGS
