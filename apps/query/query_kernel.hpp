@@ -150,6 +150,7 @@ struct query_kernel {
       if (columns[c].is_scanned) continue;
       const std::uint32_t nbytes = nbytes_of(columns[c].type);
       if (const int error = from.fetch(warp, mine, c, mine.rows, n); error != 0) return fail(warp, have, c + 1, error);
+      warp.sync();  // all values are there
       if (warp.rank() < n) {
         const std::uint64_t bits = bits_at(mine.values + warp.rank() * nbytes, nbytes);
         add_value(to[c], columns[c].type, bits, shared_words<simt::scope::block>());

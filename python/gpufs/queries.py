@@ -16,12 +16,13 @@ import numpy as np
 from gpufs import _query, _rows
 from gpufs.errors import GpufsError
 from gpufs.formats import Layout, NotOneArrayError, find_layout
-from gpufs.mounts import engine_of
+from gpufs.mounts import engine_of, page_nbytes, to_nbytes
 from gpufs.text import printable
 from gpufs.unchanged import check_unchanged, stamp_of
 
 _TYPES = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")  # as value_type of apps/query/values.hpp
 _COMPARISONS = ("<", "<=", "==", "!=", ">=", ">")  # as its comparison
+_MOST_THREADS = 1024
 _UNIT = 2**1074  # of the sums: one is so many of what they count
 _CONDITION = re.compile(r"\s*([^<>=!]*[^\s<>=!])\s*(<=|>=|==|!=|=|<|>)\s*([^\s<>=!]+)\s*")
 
@@ -65,11 +66,11 @@ class OpenQuery:
         where: str,
         of: Sequence[str],
         *,
-        engine: str,
-        device: int | None,
-        threads: int,
-        cache_nbytes: int,
-        page_nbytes: int,
+        engine: str = "auto",
+        device: int | None = None,
+        threads: int = 0,
+        cache: int | str = 0,
+        page: int | str = 4096,
     ) -> None:
         name, comparison, text = _parsed(where)
         self.names = list(dict.fromkeys([of] if isinstance(of, str) else of))
@@ -78,6 +79,8 @@ class OpenQuery:
                 f"{len(self.names)} columns are more than the {_query.MOST_COLUMNS} of a query: ask for some of them "
                 "at a time"
             )
+        if not 0 <= threads <= _MOST_THREADS:
+            raise GpufsError(f"threads is {threads}: there can be 1 to {_MOST_THREADS}, and 0 is one a core")
         self.engine = engine_of(engine)
         found = {each: _Column(Path(table), each) for each in dict.fromkeys([name, *self.names])}
         self._stamps = {column.path: column.stamp for column in found.values()}
@@ -96,8 +99,8 @@ class OpenQuery:
             scanned.value_of(text),
             [column.words for column in self._summed],
             threads=threads,
-            cache_nbytes=cache_nbytes,
-            page_nbytes=page_nbytes,
+            cache_nbytes=to_nbytes(cache),
+            page_nbytes=page_nbytes(page, 8),
             device=_rows.current_device(self.engine) if device is None else device,
         )
 
@@ -133,8 +136,8 @@ def query(
     engine: str = "auto",
     device: int | None = None,
     threads: int = 0,
-    cache_nbytes: int = 0,
-    page_nbytes: int = 4096,
+    cache: int | str = 0,
+    page: int | str = 4096,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> QueryResult:
     """How many rows of a table pass, and of each column in `of` the sum, mean, least and greatest of their values.
@@ -143,16 +146,7 @@ def query(
     or < <= == != >. The column in `where` is read whole; of the others only what belongs to rows that pass. Sums are
     exact, and rounded once, so that all engines give the same, to the bit. Raises GpufsError.
     """
-    how = OpenQuery(
-        table,
-        where,
-        of,
-        engine=engine,
-        device=device,
-        threads=threads,
-        cache_nbytes=cache_nbytes,
-        page_nbytes=page_nbytes,
-    )
+    how = OpenQuery(table, where, of, engine=engine, device=device, threads=threads, cache=cache, page=page)
     return how.run(on_progress)[0]
 
 

@@ -111,14 +111,7 @@ def run(
     cache_nbytes, page_nbytes = parse_size(cache), page_of(page)
     with sigterm_interrupts(), console.progress() as bar:
         how = OpenQuery(
-            table,
-            condition,
-            names,
-            engine=engine.value,
-            device=None,
-            threads=threads,
-            cache_nbytes=cache_nbytes,
-            page_nbytes=page_nbytes,
+            table, condition, names, engine=engine.value, threads=threads, cache=cache_nbytes, page=page_nbytes
         )
         result, exact = how.run(lambda done, total: bar.show("looking at rows", done, total))
     facts: dict[str, Any] = {"path": str(table), "where": condition, **dataclasses.asdict(result)}

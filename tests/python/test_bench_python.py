@@ -151,3 +151,22 @@ def test_the_collage_is_measured_as_a_command(arrays: Any, tmp_path: Path) -> No
     figures = {case["name"]: case["figure"] for case in result["cases"]}
     assert set(figures) >= {"collage_auto", "collage_write"} and all(case["verified"] for case in result["cases"])
     assert 0.1 < figures["collage_auto"] < 10 and 0 < figures["collage_write"] < 60
+
+
+def test_queries_are_compared_with_those_of_what_is_installed(arrays: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    query: Any = importlib.import_module("query")
+    try:
+        out = tmp_path / "query.json"
+        arguments = ("--dir", str(tmp_path), "--out", str(out), "--device", "host", "--only")
+        names = ["query_q0_vs_cpu16", "query_q5_vs_cpu16"]
+        assert query.main([*arguments, ",".join(names)]) == 0
+        result = json.loads(out.read_text())
+        assert [path.name for path in tmp_path.iterdir()] == ["query.json"]
+        assert [case["name"] for case in result["cases"]] == names
+        for case in result["cases"]:
+            assert case["verified"] and case["figure"] > 0 and case["details"]["pyarrow s"] > 0
+        query.TAXI_WHERE = "trip_distance >= 20"  # and so it is found that others' answers differ
+        assert query.main([*arguments, names[0]]) == 1
+    finally:
+        sys.modules.pop("query", None)

@@ -29,7 +29,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from typer.testing import CliRunner, Result
 
-SMALL: dict[str, Any] = {"cache_nbytes": 1 << 16, "page_nbytes": 1024, "threads": 2}
+SMALL: dict[str, Any] = {"cache": "64K", "page": 1024, "threads": 2}
 COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "<": np.less,
     "<=": np.less_equal,
@@ -182,13 +182,27 @@ def test_a_number_is_rounded_to_the_column(tmp_path: Path) -> None:
     assert gpufs.query(tmp_path / "t", " n >=  4.0 ").passed == 1 and gpufs.query(tmp_path / "t", "n>=-4e0").passed == 2
 
 
+def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
+    write_folder(tmp_path / "t", {"x": np.arange(3)})
+    for wrong, words in (
+        ({"engine": "tpu"}, "there is no engine 'tpu'"),
+        ({"threads": -1}, "threads is -1"),
+        ({"cache": "much"}, "no number of bytes"),
+        ({"page": 1000}, "a power of two"),
+        ({"device": 99, "engine": "simt"}, "device"),
+    ):
+        with pytest.raises(gpufs.GpufsError, match=words):
+            gpufs.query(tmp_path / "t", "x > 1", ["x"], **wrong)  # type: ignore[arg-type]
+    assert gpufs.query(str(tmp_path / "t"), "x > 1", "x").columns["x"].sum == 2  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_of_columns_what_is_not_wanted_is_not_read(engine: str, tmp_path: Path) -> None:
     n = 50_000
     where = np.zeros(n, np.int32)
     where[[7, 25_000, n - 1]] = 1
     write_folder(tmp_path / "t", {"where": where, "x": np.arange(n, dtype=np.float64), "y": np.ones(n)})
-    how = OpenQuery(tmp_path / "t", "where = 1", ["x", "y", "x"], engine=engine, device=None, **SMALL)
+    how = OpenQuery(tmp_path / "t", "where = 1", ["x", "y", "x"], engine=engine, **SMALL)
     seen: list[tuple[int, int]] = []
     found, _ = how.run(lambda done, total: seen.append((done, total)))
     assert found.columns["x"].sum == 7 + 25_000 + n - 1 and found.columns["y"].sum == 3
@@ -348,6 +362,8 @@ def test_tables_that_are_compressed_say_how_to_write_them(tmp_path: Path) -> Non
     pq.write_table(table, tmp_path / "t.parquet")
     nulls = pa.table({"x": pa.array([1.0, None])})
     feather.write_feather(nulls, str(tmp_path / "nulls.arrow"), compression="uncompressed")
+    np.savez(tmp_path / "t.npz", x=np.arange(4.0), y=np.arange(4))
+    assert gpufs.query(tmp_path / "t.npz", "x > 1", ["y"]).columns["y"].sum == 5
     for name, words in (("t.arrow", "is compressed"), ("t.parquet", "is compressed"), ("nulls.arrow", "has nulls")):
         said = ask("run", tmp_path / name, "-w", "x > 1")
         assert said.exit_code == 1 and words in said.stderr and "write it" in said.stderr, said.stderr
@@ -356,7 +372,7 @@ def test_tables_that_are_compressed_say_how_to_write_them(tmp_path: Path) -> Non
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_table_that_is_written_meanwhile_is_an_error(engine: str, tmp_path: Path) -> None:
     write_folder(tmp_path / "t", {"x": np.arange(1000.0), "y": np.arange(1000.0)})
-    how = OpenQuery(tmp_path / "t", "x > 1", ["y"], engine=engine, device=None, **SMALL)
+    how = OpenQuery(tmp_path / "t", "x > 1", ["y"], engine=engine, **SMALL)
     with (tmp_path / "t/y.npy").open("r+b") as file:
         file.seek(1000)
         file.write(b"\0" * 8)
