@@ -62,7 +62,10 @@ struct pieces_there {
 class device_engine final : public engine {
  public:
   device_engine(const query& of, const engine_options& options)
-      : paths_(paths_of(of)), root_(root_of(paths_)), fs_(root_.string(), mount_options_of(options)), runs_(of, fs_.device()) {
+      : paths_(paths_of(of)),
+        root_(root_of(paths_)),
+        fs_(root_.string(), mount_options_of(options)),
+        runs_(of, fs_.device(), fs_.options().cache_nbytes / fs_.options().page_nbytes / pages_a_warp) {
     const simt::on_device here(fs_.device());
     const column_in_file where = open(of.where);
     std::vector<column_in_file> sums;
@@ -91,6 +94,8 @@ class device_engine final : public engine {
   }
 
  private:
+  // Where host threads read for it: those of a chunk, or of rows that it fetches, whose frames it may wait for.
+  static constexpr std::uint64_t pages_a_warp = 4;
   using path = std::filesystem::path;
 
   // Of all columns, without links: a mount follows none out of its root.

@@ -182,10 +182,12 @@ class kernel_runs {
  public:
   static constexpr std::uint64_t rows_a_launch = GPUFS_ON_CUDA ? 1 << 28 : 1 << 14;
 
-  kernel_runs(const query& of, simt::platform& device)
+  // most_warps: that a launch may have.
+  kernel_runs(const query& of, simt::platform& device, std::uint64_t most_warps = ~std::uint64_t{0})
       : type_(of.where.type),
         wanted_(of.wanted),
         nrows_(of.where.place.nrows),
+        most_blocks_(std::max<std::uint64_t>(1, most_warps / nwarps_a_block)),
         columns_(summed(of), device),
         sums_(of.sums.size(), device),
         state_(1, device) {}
@@ -230,8 +232,8 @@ class kernel_runs {
     config.schedule.timeout_ns = 0;  // what waits inside has its own deadline
     config.schedule.switch_percent = GPUFS_ON_CUDA ? 0 : 5;
     const unsigned room = simt::max_cooperative_grid<block_threads, least_blocks>(config, kernel);
-    const std::uint64_t wanted_blocks = (nchunks + nwarps_a_block - 1) / nwarps_a_block;
-    config.grid = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted_blocks, 1, GPUFS_ON_CUDA ? room : std::min(room, 3u)));
+    const std::uint64_t most = std::min<std::uint64_t>(most_blocks_, GPUFS_ON_CUDA ? std::max(room, 1u) : 3);
+    config.grid = static_cast<unsigned>(std::clamp<std::uint64_t>((nchunks + nwarps_a_block - 1) / nwarps_a_block, 1, most));
     simt::launch<block_threads, least_blocks>(config, kernel);
     const query_state got = state_.read_one();
     if (got.failure != query_state::no_failure)
@@ -243,7 +245,7 @@ class kernel_runs {
 
   value_type type_;
   condition wanted_;
-  std::uint64_t nrows_;
+  std::uint64_t nrows_, most_blocks_;
   simt::device_array<summed_column> columns_;
   simt::device_array<column_sums> sums_;
   simt::device_array<query_state> state_;
