@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "apps/collage/simd_clones.hpp"
+#include "apps/simd_clones.hpp"
 
 namespace gpufs::apps::collage {
 namespace {

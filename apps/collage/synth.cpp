@@ -6,7 +6,7 @@
 #include <string>
 
 #include "apps/collage/lsh.hpp"
-#include "apps/collage/simd_clones.hpp"
+#include "apps/simd_clones.hpp"
 #include "apps/parallel.hpp"
 
 namespace gpufs::apps::collage {

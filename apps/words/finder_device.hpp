@@ -10,18 +10,15 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <future>
 #include <memory>
 #include <span>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <vector>
 
+#include "apps/watched_launch.hpp"
 #include "apps/words/finder.hpp"
 #include "gpufs/gpufs.hpp"
 
@@ -459,31 +456,12 @@ class device_finder final : public finder {
     simt::launch_config config{.grid = std::clamp((nbatches + nwarps_a_block - 1) / nwarps_a_block, 1u, most_blocks),
                                .block = nthreads};
     config.schedule.timeout_ns = 0;  // what waits inside has its own deadline
-    // A thread waits for the kernel, so that this one can look.
-    std::promise<void> ended;
-    std::future<void> end = ended.get_future();
-    const std::jthread waiter([&] {
-      try {
-        const simt::on_device here(device_);
-        simt::launch<nthreads, least_blocks>(config, kernel);
-        ended.set_value();
-      } catch (...) {
-        ended.set_exception(std::current_exception());
-      }
-    });
-    std::exception_ptr stopped;
-    while (end.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
-      if (stopped) continue;
-      try {
-        progress(std::min(state.read_one().ndone, tree_.nbytes()), tree_.nbytes());
-      } catch (...) {
-        stopped = std::current_exception();
-        const std::uint32_t stop = 1;
-        device_.copy_to_device(&state.get()->stop, &stop, sizeof stop);
-      }
-    }
-    end.get();
-    if (stopped) std::rethrow_exception(stopped);
+    launch_watched<nthreads, least_blocks>(
+        config, kernel, device_, [&] { progress(std::min(state.read_one().ndone, tree_.nbytes()), tree_.nbytes()); },
+        [&] {
+          const std::uint32_t stop = 1;
+          device_.copy_to_device(&state.get()->stop, &stop, sizeof stop);
+        });
   }
 
   void read_records(found& all) const {

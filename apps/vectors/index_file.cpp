@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/vectors/index_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "apps/crc32.hpp"
+#include "apps/parallel.hpp"
+
+namespace gpufs::apps::vectors {
+namespace {
+
+// Whether all bytes came.
+bool read_all(int descriptor, void* to, std::size_t nbytes, std::uint64_t offset) {
+  auto* p = static_cast<std::byte*>(to);
+  while (nbytes != 0) {
+    const ssize_t got = ::pread(descriptor, p, nbytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    p += got;
+    nbytes -= static_cast<std::size_t>(got);
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return true;
+}
+
+const char* const how_to_make = "`gpufs vectors build` makes indexes";
+
+}  // namespace
+
+list_places places_of(const std::vector<list_entry>& entries, std::uint32_t dim) {
+  list_places all;
+  all.end = lists_at(static_cast<std::uint32_t>(entries.size()), dim);
+  for (const list_entry& entry : entries) {
+    const std::uint64_t ngroups = groups_of(entry.nvectors);
+    all.lists.push_back({align_up(all.end), static_cast<std::uint32_t>(ngroups)});
+    all.end = align_up(all.end) + ngroups * group_nbytes(dim);
+  }
+  return all;
+}
+
+index_file::index_file(std::string path)
+    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (descriptor_ < 0) fail(std::strerror(errno), errno);
+  try {
+    struct stat about {};
+    if (::fstat(descriptor_, &about) != 0) fail(std::strerror(errno), errno);
+    if (S_ISDIR(about.st_mode)) fail(std::strerror(EISDIR), EISDIR);
+    if (!S_ISREG(about.st_mode)) fail("is no regular file: copy it to one first");
+    nbytes_ = static_cast<std::uint64_t>(about.st_size);
+    check_header();
+    read_front();
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+index_file::~index_file() {
+  if (mapping_ != nullptr) ::munmap(const_cast<std::byte*>(mapping_), nbytes_);
+  ::close(descriptor_);
+}
+
+void index_file::check_header() {
+  if (nbytes_ < sizeof(header)) fail(std::string("is no index of vectors: it is too short; ") + how_to_make);
+  if (!read_all(descriptor_, &head_, sizeof head_, 0)) fail_changed();
+  if (std::memcmp(head_.magic, magic, sizeof magic) != 0) fail(std::string("is no index of vectors; ") + how_to_make);
+  if (head_.version != format_version) {
+    fail("is an index of version " + std::to_string(head_.version) + ", and this gpufs reads version " +
+         std::to_string(format_version) + ": build it again");
+  }
+  if (head_.crc32 != crc32(0, &head_, offsetof(header, crc32))) {
+    fail("the header is damaged (its checksum is another): build or copy the index again");
+  }
+  const bool is_good = head_.dim >= 1 && head_.dim <= most_dim && head_.nlists >= 1 && head_.nlists <= most_lists &&
+                       head_.nvectors <= most_vectors && head_.file_nbytes >= lists_at(head_.nlists, head_.dim);
+  if (!is_good) fail("the header has numbers that no index has: build the index again");
+  if (nbytes_ != head_.file_nbytes) {
+    fail("has " + std::to_string(nbytes_) + " bytes, and its header says " + std::to_string(head_.file_nbytes) +
+         (nbytes_ < head_.file_nbytes ? ": it was cut; copy or build it again" : ": copy or build it again"));
+  }
+}
+
+void index_file::read_front() {
+  entries_.resize(nlists());
+  centroids_.resize(groups_of(nlists()) * group_nbytes(dim()));
+  const bool came = read_all(descriptor_, entries_.data(), entries_.size() * sizeof entries_[0], sizeof(header)) &&
+                    read_all(descriptor_, centroids_.data(), centroids_.size(), centroids_at(nlists()));
+  if (!came) fail_changed();
+  std::uint32_t sum = crc32(0, entries_.data(), entries_.size() * sizeof entries_[0]);
+  sum = crc32(sum, centroids_.data(), centroids_.size());
+  if (sum != head_.front_crc32) {
+    fail("the table of its lists or their centroids are damaged (their checksum is another): build or copy the index again");
+  }
+  std::uint64_t nvectors = 0;
+  for (const list_entry& entry : entries_) nvectors += entry.nvectors;
+  list_places at = places_of(entries_, dim());
+  if (nvectors != head_.nvectors || at.end != head_.file_nbytes)
+    fail("its lists have other sizes than the header says: build it again");
+  lists_ = std::move(at.lists);
+}
+
+const std::byte* index_file::map() const {
+  if (mapping_ == nullptr) {
+    void* const at = ::mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, descriptor_, 0);
+    if (at == MAP_FAILED) fail(std::string("cannot be mapped: ") + std::strerror(errno), errno);
+    mapping_ = static_cast<const std::byte*>(at);
+  }
+  return mapping_;
+}
+
+void index_file::check_lists(unsigned nthreads, const progress_function& progress) const {
+  std::vector<std::atomic<std::uint64_t>> seen((head_.nvectors + 63) / 64);
+  std::atomic<std::uint64_t> done{0};
+  const std::thread::id caller = std::this_thread::get_id();
+  const std::uint64_t nbytes = group_nbytes(dim());
+  parallel_for(thread_count(nthreads), nlists(), [&](std::size_t list) {
+    const auto fail_here = [&](const std::string& what) {
+      fail("list " + std::to_string(list) + " " + what + ": build or copy the index again");
+    };
+    std::vector<std::byte> group(nbytes);
+    std::uint32_t sum = 0;
+    std::uint32_t left = entries_[list].nvectors;
+    for (std::uint32_t g = 0; g < lists_[list].ngroups; ++g) {
+      if (!read_all(descriptor_, group.data(), nbytes, lists_[list].begin + g * nbytes)) fail_changed();
+      sum = crc32(sum, group.data(), nbytes);
+      const auto* const elements = reinterpret_cast<const float*>(group.data());
+      const auto* const ids = reinterpret_cast<const std::uint32_t*>(group.data() + std::uint64_t{dim()} * row_nbytes);
+      for (std::uint64_t i = 0; i < std::uint64_t{dim()} * group_vectors; ++i) {
+        if (!std::isfinite(elements[i])) fail_here("has a vector with an element that is no number");
+      }
+      for (std::uint32_t i = 0; i < group_vectors; ++i) {
+        if (left == 0 && ids[i] != no_id) fail_here("has more vectors than its size says");
+        if (left == 0) continue;
+        --left;
+        if (ids[i] >= head_.nvectors) fail_here("has vector " + std::to_string(ids[i]) + ", which is not there");
+        const std::uint64_t bit = std::uint64_t{1} << ids[i] % 64;
+        if ((seen[ids[i] / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0)
+          fail_here("has vector " + std::to_string(ids[i]) + " again");
+      }
+    }
+    if (sum != entries_[list].crc32) fail_here("is damaged (its checksum is another)");
+    const std::uint64_t now = done.fetch_add(lists_[list].ngroups * nbytes, std::memory_order_relaxed);
+    if (std::this_thread::get_id() == caller) progress(now, nbytes_);
+  });
+  progress(nbytes_, nbytes_);
+}
+
+void index_file::fail(const std::string& what, int error) const {
+  throw gpufs::error(path_ + ": " + what, error != 0 ? error : EINVAL);
+}
+void index_file::fail_changed() const { fail("was truncated, replaced or written by others while it was read: try again", ESTALE); }
+
+}  // namespace gpufs::apps::vectors
