@@ -8,7 +8,7 @@
     !defined(__SANITIZE_THREAD__)
 #define GPUFS_SIMD_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
 // The same, all but the last with an instruction for std::fma.
-#define GPUFS_SIMD_FMA_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define GPUFS_SIMD_FMA_CLONES __attribute__((target_clones("avx512f", "fma", "default")))
 #else
 #define GPUFS_SIMD_CLONES
 #define GPUFS_SIMD_FMA_CLONES

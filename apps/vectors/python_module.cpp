@@ -206,7 +206,7 @@ NB_MODULE(_vectors, m) {
         const unlocked others;
         write_drawn(name, before, {dim, clusters, spread, seed}, first, n, threads, told);
       },
-      "path"_a, "head"_a, nb::kw_only(), "first"_a, "n"_a, "dim"_a, "clusters"_a, "spread"_a, "seed"_a, "threads"_a, "progress"_a,
+      "path"_a, "head"_a, nb::kw_only(), "first"_a, "n"_a, "dim"_a, "clusters"_a, "spread"_a, "seed"_a, "threads"_a, "progress"_a.none(),
       "Writes synthetic vectors behind a head, as rows of float32. progress(done, total), in bytes.");
   m.def(
       "draw",
@@ -237,7 +237,7 @@ NB_MODULE(_vectors, m) {
             const unlocked others;
             index.check_lists(threads, told);
           },
-          nb::kw_only(), "threads"_a, "progress"_a, "Reads all lists. GpufsError: what is wrong. progress(done, total), in bytes.");
+          nb::kw_only(), "threads"_a, "progress"_a.none(), "Reads all lists. GpufsError: what is wrong. progress(done, total), in bytes.");
 
   nb::class_<searcher>(m, "Searcher", "What searches an index.")
       .def(
@@ -247,7 +247,7 @@ NB_MODULE(_vectors, m) {
             new (self) searcher(index, name, {threads, cache_nbytes, page_nbytes, device});
           },
           nb::keep_alive<1, 2>(), "index"_a, "name"_a, nb::kw_only(), "threads"_a, "cache_nbytes"_a, "page_nbytes"_a, "device"_a)
-      .def("search", &searcher::search, "queries"_a, "n"_a, nb::kw_only(), "k"_a, "nprobe"_a, "batch"_a, "progress"_a,
+      .def("search", &searcher::search, "queries"_a, "n"_a, nb::kw_only(), "k"_a, "nprobe"_a, "batch"_a, "progress"_a.none(),
            "Of n rows of float32: ids (int64, -1: none) and squared distances (float32), k of each, and facts.");
 
   nb::class_<builder>(m, "Builder", "Makes the file of an index: count() of all vectors, begin_lists(), add() of all, finish().")

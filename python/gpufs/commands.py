@@ -13,6 +13,7 @@ from gpufs.collage.cli import app as collage_app
 from gpufs.collage.cli import reports_errors
 from gpufs.graph_cli import app as graph_app
 from gpufs.query_cli import app as query_app
+from gpufs.vectors_cli import app as vectors_app
 
 app = typer.Typer(
     name="gpufs",
@@ -24,6 +25,7 @@ app = typer.Typer(
 app.add_typer(collage_app, name="collage")
 app.add_typer(graph_app, name="graph")
 app.add_typer(query_app, name="query")
+app.add_typer(vectors_app, name="vectors")
 
 
 def _say_version(wanted: bool) -> None:

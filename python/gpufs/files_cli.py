@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import gpufs
-from gpufs.collage.cli import Engine, reports_errors
+from gpufs.collage.cli import Engine, parse_size, reports_errors
 from gpufs.doctor import size_text
 from gpufs.errors import GpufsError
 from gpufs.text import printable
@@ -32,6 +32,27 @@ Dtype = Annotated[str | None, typer.Option(help="Of a raw file: the elements, as
 Shape = Annotated[str | None, typer.Option(help="Of a raw file: --shape=-1,128; -1: as many rows as there are.")]
 Offset = Annotated[int, typer.Option(help="Of a raw file: where the array begins.")]
 Json = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+def page_of(text: str) -> int:
+    """Bytes of a page, from an option --page-size. Raises typer.BadParameter."""
+    nbytes = parse_size(text)
+    if nbytes & (nbytes - 1) or not 512 <= nbytes <= 2 << 20:
+        raise typer.BadParameter("a page has 512 bytes to 2 MiB, a power of two", param_hint="--page-size")
+    return nbytes
+
+
+def tell(title: str, rows: dict[str, Any], as_json: bool, facts: dict[str, Any]) -> None:
+    """What a command did: a table of rows, or the facts as a line of JSON."""
+    if as_json:
+        print(json.dumps(facts))
+        return
+    table = Table(title=printable(title), show_header=False, title_justify="left", title_style="bold")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else printable(value))
+    out.print(table)
 
 
 def _how(name: str | None, dtype: str | None, shape: str | None, offset: int, engine: Engine) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -21,8 +20,7 @@ from gpufs.collage.interrupt import (
     sigterm_interrupts,
 )
 from gpufs.errors import GpufsError
-from gpufs.files_cli import Json, out
-from gpufs.text import printable
+from gpufs.files_cli import Json, page_of, tell
 
 if TYPE_CHECKING:
     from gpufs import _graph
@@ -57,27 +55,6 @@ Memory = Annotated[
     str, typer.Option(metavar="SIZE", help="For lists that are made at once. 0: half of what is available.")
 ]
 Wide = Annotated[bool, typer.Option("--wide", help="8 bytes a neighbour in the file, not 4.")]
-
-
-def page_of(text: str) -> int:
-    nbytes = parse_size(text)
-    if nbytes & (nbytes - 1) or not 512 <= nbytes <= 2 << 20:
-        raise typer.BadParameter("a page has 512 bytes to 2 MiB, a power of two", param_hint="--page-size")
-    return nbytes
-
-
-def tell(title: str, rows: dict[str, Any], as_json: bool, facts: dict[str, Any]) -> None:
-    if as_json:
-        print(json.dumps(facts))
-        return
-    from rich.table import Table
-
-    table = Table(title=printable(title), show_header=False, title_justify="left", title_style="bold")
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else printable(value))
-    out.print(table)
 
 
 def _tell_build(graph: Path, report: _graph.BuildReport, seconds: float, as_json: bool) -> None:

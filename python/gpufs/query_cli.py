@@ -16,8 +16,8 @@ import typer
 from gpufs.collage.cli import Engine, Threads, parse_size, reports_errors
 from gpufs.collage.interrupt import sigterm_interrupts
 from gpufs.errors import GpufsError
-from gpufs.files_cli import Json, out
-from gpufs.graph_cli import Cache, Page, page_of, tell
+from gpufs.files_cli import Json, out, page_of, tell
+from gpufs.graph_cli import Cache, Page
 from gpufs.text import printable
 
 _MOST_ROWS = 2**40
