@@ -38,7 +38,7 @@ struct sizes {
   std::uint64_t n;
   std::uint32_t dim, nlists, nprobe, k, nqueries;
   std::uint64_t cache_nbytes;
-  vectors::synth_options drawn() const { return {dim, std::max(1u, nlists / 4), 0.3f, 1}; }
+  vectors::synth_options drawn() const { return {dim, std::max(1u, nlists / 64), 0.3f, 1}; }
   vectors::search_options how(std::uint32_t probes) const { return {k, probes, nqueries}; }
   // At most.
   std::uint64_t file_nbytes() const {

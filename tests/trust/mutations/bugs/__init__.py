@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from . import cache, data_parallel, file, graph, host, lex, nvme, par, par_files, pointer, query, spmv, words, writing
+from . import cache, data_parallel, file, graph, host, lex, nvme, par, par_files, pointer, spmv, vectors, words, writing
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]
@@ -20,6 +21,7 @@ BUGS = (
     + graph.BUGS
     + query.BUGS
     + spmv.BUGS
+    + vectors.BUGS
     + words.BUGS
     + host.BUGS
     + nvme.BUGS
