@@ -169,6 +169,20 @@ TEST_F(vectors, that_are_equal_come_in_the_order_of_their_ids) {
   for (const std::uint32_t k : {5u, 33u, 150u}) expect_found(base, centroids, queries, dim, {k, 2, 100});
 }
 
+TEST_F(vectors, that_are_equally_far_come_in_the_order_of_their_ids_whichever_list_has_them) {
+  const std::uint32_t dim = 16;  // and as many lists: more than blocks, so that some come when others have found all that they want
+  std::vector<float> base, centroids;
+  for (std::uint32_t list = 0; list < dim; ++list) {
+    for (std::uint32_t d = 0; d < dim; ++d) centroids.push_back(d == list ? 1.f : 0.f);
+  }
+  for (std::uint32_t i = 0; i < 10 * dim; ++i) {  // the last list has the first ids
+    const auto of_list = centroids.begin() + std::ptrdiff_t{dim - 1 - i / 10} * dim;
+    base.insert(base.end(), of_list, of_list + dim);
+  }
+  build(by_threads, base, centroids, dim);
+  for (const std::uint32_t k : {3u, 25u}) expect_found(base, centroids, std::vector<float>(dim), dim, {k, dim, 1});
+}
+
 TEST_F(vectors, that_many_queries_look_for_are_found_by_each) {
   const std::uint32_t dim = 9;
   const auto base = drawn(dim, 0, 900), centroids = drawn(dim, 5'000, 6), queries = drawn(dim, 10'000, 150);

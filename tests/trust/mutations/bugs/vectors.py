@@ -8,7 +8,7 @@ from .bug import Bug
 SCAN = "apps/vectors/scan.hpp"
 TEST = "vectors_test_cpu"
 SHAPES = "vectors.of_all_shapes_have_the_neighbours_of_a_plain_loop"
-EQUAL = "vectors.that_are_equal_come_in_the_order_of_their_ids"
+EQUAL = "vectors.that_are_equally_far_come_in_the_order_of_their_ids_whichever_list_has_them"
 
 BUGS = (
     Bug(
