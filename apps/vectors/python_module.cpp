@@ -206,8 +206,8 @@ NB_MODULE(_vectors, m) {
         const unlocked others;
         write_drawn(name, before, {dim, clusters, spread, seed}, first, n, threads, told);
       },
-      "path"_a, "head"_a, nb::kw_only(), "first"_a, "n"_a, "dim"_a, "clusters"_a, "spread"_a, "seed"_a, "threads"_a, "progress"_a.none(),
-      "Writes synthetic vectors behind a head, as rows of float32. progress(done, total), in bytes.");
+      "path"_a, "head"_a, nb::kw_only(), "first"_a, "n"_a, "dim"_a, "clusters"_a, "spread"_a, "seed"_a, "threads"_a,
+      "progress"_a.none(), "Writes synthetic vectors behind a head, as rows of float32. progress(done, total), in bytes.");
   m.def(
       "draw",
       [](std::uintptr_t to, std::uint64_t first, std::uint64_t n, std::uint32_t dim, std::uint32_t clusters, float spread,
@@ -237,7 +237,8 @@ NB_MODULE(_vectors, m) {
             const unlocked others;
             index.check_lists(threads, told);
           },
-          nb::kw_only(), "threads"_a, "progress"_a.none(), "Reads all lists. GpufsError: what is wrong. progress(done, total), in bytes.");
+          nb::kw_only(), "threads"_a, "progress"_a.none(),
+          "Reads all lists. GpufsError: what is wrong. progress(done, total), in bytes.");
 
   nb::class_<searcher>(m, "Searcher", "What searches an index.")
       .def(

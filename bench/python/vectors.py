@@ -6,8 +6,9 @@ Vectors are synthetic, in clusters; the index lies in a file in memory, and is l
 turns, after one turn that is not counted. What both find is compared, outside the time. FAISS (`pip install faiss-cpu`)
 has all lists in memory of its own. Where it is not there, the search alone is measured, and a note says so.
 
-vectors_vs_faiss16: all queries as one batch, against FAISS with 16 threads; vectors_vs_faiss16_100, vectors_vs_faiss16_1:
-batches of so many (bounded by nothing). vectors_recall: recall@k of the search, and its queries a second.
+vectors_vs_faiss16: all queries as one batch, against FAISS with 16 threads; vectors_vs_faiss16_100 and
+vectors_vs_faiss16_1: batches of so many (bounded by nothing). vectors_recall: recall@k of the search, and its queries
+a second.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def alike(a: Answer, b: Answer) -> bool:
 
 
 def recall_of(found: NDArray[np.int64], true: NDArray[np.int64]) -> float:
-    return float(np.mean([len(np.intersect1d(a, b)) / len(b) for a, b in zip(found, true)]))
+    return float(np.mean([len(np.intersect1d(a, b)) / len(b) for a, b in zip(found, true, strict=True)]))
 
 
 def by_turns(ways: dict[str, Callable[[int], Answer]], turns: int) -> tuple[dict[str, list[float]], dict[str, Answer]]:
@@ -86,7 +87,9 @@ def by_turns(ways: dict[str, Callable[[int], Answer]], turns: int) -> tuple[dict
     return seconds, answers
 
 
-def compare(index: vectors.Index, theirs: Any, queries: NDArray[np.float32], options: Options, results: Results) -> None:
+def compare(
+    index: vectors.Index, theirs: Any, queries: NDArray[np.float32], options: Options, results: Results
+) -> None:
     k, nprobe = options["k"], options["nprobe"]
     theirs.nprobe = nprobe
     exact = index.search(queries[: options["exact"]], k, nprobe=None).ids

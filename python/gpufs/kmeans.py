@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -69,16 +70,14 @@ def _by_faiss(
     return np.ascontiguousarray(centroids, np.float32)
 
 
-def _by_numpy(
-    sample: Floats, nlists: int, iterations: int, seed: int, progress: Callable[[int, int], None]
-) -> Floats:
+def _by_numpy(sample: Floats, nlists: int, iterations: int, seed: int, progress: Callable[[int, int], None]) -> Floats:
     """Lloyd's iterations."""
     rng = np.random.Generator(np.random.PCG64(seed))
     centroids = sample[np.sort(rng.choice(len(sample), nlists, replace=False))].copy()
     before = None
     for i in range(iterations):
         progress(i, iterations)
-        nearest = _nearest(sample, centroids, lambda done, at=i: progress(at, iterations))
+        nearest = _nearest(sample, centroids, partial(progress, i, iterations))
         if before is not None and np.array_equal(nearest, before):
             break
         before = nearest
@@ -93,14 +92,14 @@ def _by_numpy(
     return centroids
 
 
-def _nearest(sample: Floats, centroids: Floats, look: Callable[[int], None]) -> NDArray[np.int64]:
+def _nearest(sample: Floats, centroids: Floats, look: Callable[[], None]) -> NDArray[np.int64]:
     """Of each row the centroid c with the least |c|^2 - 2 c x."""
     nearest = np.empty(len(sample), np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("ij,ij->i", centroids, centroids)
         step = max(1, _PRODUCTS_AT_ONCE // len(centroids))
         for at in range(0, len(sample), step):
-            look(at)
+            look()
             products = sample[at : at + step] @ centroids.T
             distances = squares - 2 * products
             if not np.isfinite(distances).all():

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -21,8 +22,8 @@ Floats = NDArray[np.float32]
 
 _AT_ONCE_NBYTES = 64 << 20
 
-# Of data sets of nearest neighbours: each row has its number of elements before it (int32), or all of them have one head with the
-# numbers of rows and of elements (uint32).
+# Of data sets of nearest neighbours: each row has its number of elements before it (int32), or all of them have one
+# head with the numbers of rows and of elements (uint32).
 _WITH_DIM = {".fvecs": "<f4", ".bvecs": "u1", ".ivecs": "<i4"}
 _WITH_HEAD = {".fbin": "<f4", ".u8bin": "u1", ".i8bin": "i1"}
 
@@ -72,7 +73,9 @@ def _checked(shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> tuple[i
 
 
 def _floats(of: NDArray[Any]) -> Floats:
-    with np.errstate(over="ignore"):  # what is too large for a float32 becomes infinite, which is refused with its number
+    with np.errstate(
+        over="ignore"
+    ):  # what is too large for a float32 becomes infinite, which is refused with its number
         return np.ascontiguousarray(of, np.float32)
 
 
@@ -129,8 +132,8 @@ class _RowsInFile:
         n, dim = (int(each) for each in np.frombuffer(front, "<u4"))
         if 8 + n * dim * dtype.itemsize != size:
             raise GpufsError(
-                f"{self.name}: its head says {n} vectors of {dim} elements, which are {8 + n * dim * dtype.itemsize} bytes, "
-                f"and it has {size}: it was cut, or is of another format"
+                f"{self.name}: its head says {n} vectors of {dim} elements, which are {8 + n * dim * dtype.itemsize} "
+                f"bytes, and it has {size}: it was cut, or is of another format"
             )
         return Layout(8, (n, dim), dtype)
 
@@ -140,7 +143,7 @@ class _RowsInFile:
         done = 0
         with self._path.open("rb", buffering=0) as file:
             places = [*self._layout.places.tolist(), [self.shape[0], 0]]
-            for (first, at), (past, _) in zip(places, places[1:]):
+            for (first, at), (past, _) in pairwise(places):
                 low, high = max(first, begin), min(past, end)
                 if low < high:
                     self._read_all(file.fileno(), raw[low - begin : high - begin], at + (low - first) * row_nbytes)

@@ -30,7 +30,7 @@ DEFAULT_NPROBE, DEFAULT_BATCH, SAMPLE_A_LIST, ITERATIONS = 32, 10_000, 64, 10
 
 
 class Found(NamedTuple):
-    """What a search gives: of each query k ids, the nearest first (-1: there are no more), and their squared distances."""
+    """What a search gives: of each query k ids, the nearest first (-1: no more), and their squared distances."""
 
     ids: Ids
     distances: Floats
@@ -76,8 +76,8 @@ def sample_of(rows: Rows, n: int, seed: int, progress: Callable[[int, int], None
     bad = _vectors.first_bad_row(sample.ctypes.data, n, dim)
     if bad < n:
         raise GpufsError(
-            f"{rows.name}: vector {chosen[bad]} has an element that is no number (NaN or infinite): leave the vector out, "
-            "or mend it"
+            f"{rows.name}: vector {chosen[bad]} has an element that is no number (NaN or infinite): leave the "
+            "vector out, or mend it"
         )
     progress(total, total)
     return sample
@@ -97,7 +97,7 @@ def build(
     device: int | None = None,
     progress: Stages | None = None,
 ) -> dict[str, Any]:
-    """Makes an index of vectors, and tells what it has. Where anything fails, there is none, and what had the name stays.
+    """Makes an index of vectors, and tells what it has. Where anything fails, there is none; what had the name stays.
 
     base: a file (.npy, .fvecs, .fbin, ...), an array, or anything with the members of Rows; it is read three times, in
     parts. lists: default: as many as the square root of the vectors. sample: vectors that the lists' centroids are
@@ -166,13 +166,15 @@ def build(
     finally:
         builder.close()
     seconds = {"train": trained - begin, "assign": assigned - trained, "write": time.monotonic() - assigned}
-    return {"dim": dim, "lists": nlists, "sample": nsample, "trained_by": trained_by, "engine": chosen} | report | {
-        "seconds": seconds
-    }
+    return (
+        {"dim": dim, "lists": nlists, "sample": nsample, "trained_by": trained_by, "engine": chosen}
+        | report
+        | {"seconds": seconds}
+    )
 
 
 class Index:
-    """An index, open to be searched: what takes a GPU long to set up is there for all searches. Close it, or use `with`.
+    """An index, open to be searched: what takes a GPU long to set up is there for all searches. Close it, or use with.
 
     cache: bytes of the page cache of a GPU ("8GiB", say). page: of its pages, a power of two.
     """
@@ -254,7 +256,7 @@ class Index:
         values = rows.read(0, n)[chosen]
         k = found.shape[1]
         true = self.search(values, k, nprobe=None).ids
-        nfound = sum(len(np.intersect1d(a[a >= 0], b[b >= 0])) for a, b in zip(true, found[chosen]))
+        nfound = sum(len(np.intersect1d(a[a >= 0], b[b >= 0])) for a, b in zip(true, found[chosen], strict=True))
         return nfound / max(1, int((true >= 0).sum()))
 
     def close(self) -> None:
@@ -329,7 +331,7 @@ def check(
             found.distances[q], true[q], rtol=1e-4, atol=scale
         ):
             raise GpufsError(
-                f"{os.fspath(index)}: the nearest of vector {number} of {rows.name} are others than those that are found: "
-                "build the index again"
+                f"{os.fspath(index)}: the nearest of vector {number} of {rows.name} are others than those that are "
+                "found: build the index again"
             )
     return info | {"queries": len(asked)}

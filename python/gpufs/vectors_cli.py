@@ -251,7 +251,10 @@ def search(
     where = {"path": str(index), "out": None if to is None else str(to)}
     where |= {"distances_out": None if distances is None else str(distances)}
     if not outputs and as_json:
-        facts |= {"ids": found.ids.tolist(), "distances": [[x if x < np.inf else None for x in row] for row in found.distances.tolist()]}
+        facts |= {
+            "ids": found.ids.tolist(),
+            "distances": [[x if x < np.inf else None for x in row] for row in found.distances.tolist()],
+        }
     tell(f"search of {index}", rows, as_json, where | facts)
 
 
@@ -275,9 +278,7 @@ def check(
 
     begin = time.monotonic()
     with sigterm_interrupts(), console.progress() as bar:
-        facts = module.check(
-            index, base, queries=queries, k=k, engine=engine.value, threads=threads, progress=bar.show
-        )
+        facts = module.check(index, base, queries=queries, k=k, engine=engine.value, threads=threads, progress=bar.show)
     seconds = time.monotonic() - begin
     rows = {"vectors": facts["nvectors"], "lists": facts["nlists"], "file": size_text(facts["file_nbytes"])}
     if base is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands `gpufs vectors` and gpufs.vectors: results against brute force by NumPy, files of all kinds, and errors."""
+"""The commands `gpufs vectors` and gpufs.vectors: results against brute force by NumPy, files, and errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_search_finds_what_its_lists_have(engine: str, folder: Path) -> None:
     ids, distances = vectors.search("index", queries, 5, nprobe=3, engine=engine)
     for q, query in enumerate(queries):
         lists = brute_force(centroids, query[None], 3)[0][0]
-        rows, numbers = zip(*(index.list(int(number)) for number in lists))
+        rows, numbers = zip(*(index.list(int(number)) for number in lists), strict=True)
         there, of_there = np.concatenate(rows), np.concatenate(numbers, axis=1)[0]
         order = np.argsort(of_there)
         true, far = brute_force(there[order], query[None], 5)
@@ -90,7 +90,7 @@ def test_recall_is_the_share_of_true_neighbours(folder: Path) -> None:
     base, queries = np.load("base.npy"), np.load("queries.npy")
     facts = told("search", "index", "queries.npy", "-k", 10, "--nprobe", 1, "--recall", 40, "--out", "i.npy")
     true = brute_force(base, queries, 10)[0]
-    share = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(true, np.load("i.npy"))])
+    share = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(true, np.load("i.npy"), strict=True)])
     assert facts["recall"] == pytest.approx(share) and 0.1 < share < 1
     assert told("search", "index", "queries.npy", "--nprobe", 0, "--recall", 5)["recall"] == 1
     assert "recall@10" in ask("search", "index", "queries.npy", "--recall", "5").stdout
@@ -151,7 +151,9 @@ def test_vectors_that_are_drawn_are_those_of_a_file(folder: Path) -> None:
     assert (folder / "drawn").read_bytes()[4096:] == (folder / "index").read_bytes()[4096:]
 
 
-@pytest.mark.parametrize("by", ["numpy", pytest.param("faiss", marks=pytest.mark.skipif(not kmeans.has_faiss(), reason="no faiss"))])
+@pytest.mark.parametrize(
+    "by", ["numpy", pytest.param("faiss", marks=pytest.mark.skipif(not kmeans.has_faiss(), reason="no faiss"))]
+)
 def test_training_finds_clusters(by: str) -> None:
     rng = np.random.default_rng(5)
     centres = rng.normal(0, 100, (6, 4)).astype(np.float32)
@@ -180,7 +182,7 @@ def test_lists_without_vectors_get_some() -> None:
         (["search"], 2, "INDEX"),
         (["search", "none", "queries.npy"], 1, "none: No such file or directory"),
         (["search", ".", "queries.npy"], 1, "Is a directory"),
-        (["search", "empty", "queries.npy"], 1, "empty: is no index of vectors: it is too short; `gpufs vectors build`"),
+        (["search", "empty", "queries.npy"], 1, "empty: is no index of vectors: it is too short; `gpufs vectors"),
         (["search", "base.npy", "queries.npy"], 1, "base.npy: is no index of vectors; `gpufs vectors build`"),
         (["search", "cut", "queries.npy", "--out", "x.npy"], 1, "it was cut; copy or build it again"),
         (["search", "damaged", "queries.npy", "--out", "x.npy"], 1, "the header is damaged"),
