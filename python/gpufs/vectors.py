@@ -20,13 +20,13 @@ from gpufs.errors import GpufsError
 from gpufs.mounts import engine_of, to_nbytes
 from gpufs.vector_rows import Floats, Rows, parts_of, rows_of
 
-__all__ = ["Index", "Rows", "Synthetic", "build", "search"]
+__all__ = ["Found", "Index", "Rows", "Synthetic", "build", "check", "search"]
 
-Path_ = str | os.PathLike[str]
+AnyPath = str | os.PathLike[str]
 Ids = NDArray[np.int64]
 Stages = Callable[[str, int, int], None]
 
-DEFAULT_NPROBE, DEFAULT_BATCH, SAMPLE_A_LIST, ITERATIONS = 32, 10_000, 64, 10
+_SAMPLE_A_LIST = 64
 
 
 class Found(NamedTuple):
@@ -61,7 +61,7 @@ def _device(engine: str, device: int | None) -> int:
     return _rows.current_device(engine) if device is None else device
 
 
-def sample_of(rows: Rows, n: int, seed: int, progress: Callable[[int, int], None]) -> Floats:
+def _sample_of(rows: Rows, n: int, seed: int, progress: Callable[[int, int], None]) -> Floats:
     """One vector of each of n parts of the rows, which are equally long; any of it."""
     total, dim = rows.shape
     rng = np.random.Generator(np.random.PCG64(seed))
@@ -84,12 +84,12 @@ def sample_of(rows: Rows, n: int, seed: int, progress: Callable[[int, int], None
 
 
 def build(
-    base: Rows | ArrayLike | Path_,
-    index: Path_,
+    base: Rows | ArrayLike | AnyPath,
+    index: AnyPath,
     *,
     lists: int | None = None,
     sample: int | None = None,
-    iterations: int = ITERATIONS,
+    iterations: int = 10,
     train_by: str = "auto",
     seed: int = 0,
     engine: str = "auto",
@@ -114,7 +114,7 @@ def build(
     nlists = max(1, round(math.sqrt(n))) if lists is None else operator.index(lists)
     if not 1 <= nlists <= min(n, _vectors.MOST_LISTS):
         raise GpufsError(f"{rows.name}: {nlists} lists of {n} vectors: there may be 1 to {min(n, _vectors.MOST_LISTS)}")
-    nsample = min(n, max(nlists, SAMPLE_A_LIST * nlists)) if sample is None else operator.index(sample)
+    nsample = min(n, _SAMPLE_A_LIST * nlists) if sample is None else operator.index(sample)
     if not nlists <= nsample <= n:
         raise GpufsError(f"{rows.name}: a sample of {nsample} vectors: it has {nlists} (a vector for each list) to {n}")
     if iterations < 1:
@@ -126,7 +126,7 @@ def build(
         raise GpufsError("faiss is not installed: install faiss-cpu, or train by numpy")
 
     begin = time.monotonic()
-    drawn = sample_of(rows, nsample, seed, lambda done, total: told("reading a sample", done, total))
+    drawn = _sample_of(rows, nsample, seed, lambda done, total: told("reading a sample", done, total))
     centroids = kmeans.train(
         drawn,
         nlists,
@@ -181,7 +181,7 @@ class Index:
 
     def __init__(
         self,
-        path: Path_,
+        path: AnyPath,
         *,
         engine: str = "auto",
         threads: int = 0,
@@ -204,11 +204,11 @@ class Index:
 
     def search(
         self,
-        queries: Rows | ArrayLike | Path_,
+        queries: Rows | ArrayLike | AnyPath,
         k: int = 10,
         *,
-        nprobe: int | None = DEFAULT_NPROBE,
-        batch: int = DEFAULT_BATCH,
+        nprobe: int | None = 32,
+        batch: int = 10_000,
         progress: Callable[[int, int], None] | None = None,
     ) -> Found:
         """Of each query the k nearest vectors in the nprobe lists whose centroids are nearest; None: in all, exactly.
@@ -245,7 +245,7 @@ class Index:
             facts["bytes_read"] = None
         return Found(ids, distances, facts)
 
-    def recall(self, queries: Rows | ArrayLike | Path_, found: Ids, sample: int) -> float:
+    def recall(self, queries: Rows | ArrayLike | AnyPath, found: Ids, sample: int) -> float:
         """The share of the true nearest vectors, of `sample` of the queries, that a search has found.
 
         found: its ids. The true ones are those that a search of all lists finds.
@@ -272,7 +272,7 @@ class Index:
 
 
 def search(
-    index: Path_, queries: Rows | ArrayLike | Path_, k: int = 10, *, nprobe: int | None = DEFAULT_NPROBE, **options: Any
+    index: AnyPath, queries: Rows | ArrayLike | AnyPath, k: int = 10, *, nprobe: int | None = 32, **options: Any
 ) -> tuple[Ids, Floats]:
     """The ids [n, k] and the squared distances [n, k] of each query's nearest vectors. options: Index's.
 
@@ -284,8 +284,8 @@ def search(
 
 
 def check(
-    index: Path_,
-    base: Rows | ArrayLike | Path_ | None = None,
+    index: AnyPath,
+    base: Rows | ArrayLike | AnyPath | None = None,
     *,
     queries: int = 10,
     k: int = 10,

@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE.parents[1] / "python" / "gpufs"
 GOLDEN = HERE / "public_api.txt"
 # gpufs.collage is a program's inside. gpufs.numba also has the C calls, by their names (tests/c_abi/symbols.txt).
-MODULES = ("gpufs", "gpufs.c", "gpufs.cupy", "gpufs.numba", "gpufs.par", "gpufs.ray", "gpufs.torch")
+MODULES = ("gpufs", "gpufs.c", "gpufs.cupy", "gpufs.numba", "gpufs.par", "gpufs.ray", "gpufs.torch", "gpufs.vectors")
 
 
 def source_of(module: str) -> ast.Module:

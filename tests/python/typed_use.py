@@ -5,7 +5,7 @@ from typing import Any
 
 import gpufs
 import numpy as np
-from gpufs import c, cupy, numba, par, ray, torch
+from gpufs import c, cupy, numba, par, ray, torch, vectors
 from numpy.typing import NDArray
 from typing_extensions import assert_type
 
@@ -36,6 +36,16 @@ with c.Mount("/data", cache_nbytes=1 << 30) as mount:
     assert_type(mount.counters("hits"), dict[str, int])
     assert_type(mount.sync(), int)
 assert_type(cupy.link("", "sm_90", define=["A=1"]), bytes)
+
+with vectors.Index("base.index", engine="cpu", cache="1GiB") as index:
+    found = index.search([[1.0, 2.0]], 10, nprobe=None)
+    assert_type(found, vectors.Found)
+    assert_type(found.ids, NDArray[np.int64])
+    assert_type(found.distances, NDArray[np.float32])
+    assert_type(index.recall("queries.npy", found.ids, sample=10), float)
+assert_type(vectors.build(vectors.Synthetic(1000, 8), "base.index", lists=10), dict[str, Any])
+assert_type(vectors.search("base.index", "queries.npy", 5), tuple[NDArray[np.int64], NDArray[np.float32]])
+assert_type(vectors.check("base.index"), dict[str, Any])
 
 assert_type(par.lex("log.json", "json"), par.Tokens)
 par.scan("in", "max", out="out", dtype="f4", exclusive=True, overwrite=True)
