@@ -2,6 +2,7 @@
 #include "apps/input_file.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,7 +28,10 @@ input_file::input_file(std::string path, std::string verb)
   }
   nbytes_ = static_cast<std::uint64_t>(about.st_size);
 }
-input_file::~input_file() { ::close(descriptor_); }
+input_file::~input_file() {
+  if (mapping_ != nullptr) ::munmap(const_cast<std::byte*>(mapping_), nbytes_);
+  ::close(descriptor_);
+}
 
 void input_file::read(void* to, std::uint64_t nbytes, std::uint64_t offset) const {
   auto* next = static_cast<std::byte*>(to);
@@ -40,6 +44,15 @@ void input_file::read(void* to, std::uint64_t nbytes, std::uint64_t offset) cons
     nbytes -= static_cast<std::uint64_t>(got);
     offset += static_cast<std::uint64_t>(got);
   }
+}
+
+const std::byte* input_file::map() const {
+  if (mapping_ == nullptr) {
+    void* const at = ::mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, descriptor_, 0);
+    if (at == MAP_FAILED) throw gpufs::error(path_ + ": cannot be mapped: " + std::strerror(errno), errno);
+    mapping_ = static_cast<const std::byte*>(at);
+  }
+  return mapping_;
 }
 
 void input_file::fail(int error) const {

@@ -125,4 +125,9 @@ inline std::string why_not(const std::string& engine) {
   return "there is no engine '" + engine + "'; there are cpu, simt and gpu";
 }
 
+// Throws gpufs::error: there is none.
+inline void check_engine(const std::string& name) {
+  if (const std::string why = why_not(name); !why.empty()) throw gpufs::error("engine " + name + ": " + why);
+}
+
 }  // namespace gpufs::apps

@@ -23,6 +23,7 @@ MODULES = {
     "Ray": ("gpufs.ray.read_array",),
     "Tokens of files": ("gpufs.par.lex", "gpufs.par.Tokens"),
     "Regions of images": ("gpufs.par.label", "gpufs.par.Labels"),
+    "Nearest vectors": tuple(f"gpufs.vectors.{name}" for name in ("build", "search", "Index", "Synthetic", "check")),
     "Tests of an installation": ("gpufs.selftest.main",),
 }
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")

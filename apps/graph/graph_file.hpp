@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/graph/format.hpp"
+#include "apps/input_file.hpp"
 #include "gpufs/mount.hpp"
 
 namespace gpufs::apps::graph {
@@ -18,11 +19,8 @@ class graph_file {
  public:
   // Checks the header, and the file's size. Throws gpufs::error, whose text has the path and what helps.
   explicit graph_file(std::string path);
-  ~graph_file();
-  graph_file(const graph_file&) = delete;
-  graph_file& operator=(const graph_file&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   const header& head() const { return head_; }
   std::uint64_t nvertices() const { return head_.nvertices; }
   std::uint64_t nedges() const { return head_.nedges; }
@@ -37,7 +35,7 @@ class graph_file {
   // nvertices + 1 numbers, which ascend from 0 to nedges. Throws gpufs::error: they do not, or the file is shorter now.
   std::vector<std::uint64_t> read_offsets(direction of) const;
   // The whole file, mapped read-only until this ends. Reads beyond the end of a file that was cut meanwhile raise SIGBUS.
-  const std::byte* map() const;
+  const std::byte* map() const { return file_.map(); }
 
   // Throws gpufs::error: "PATH: what".
   [[noreturn]] void fail(const std::string& what, int error = 0) const;
@@ -47,12 +45,9 @@ class graph_file {
  private:
   void check_header();
 
-  std::string path_;
-  int descriptor_ = -1;
+  input_file file_;
   header head_{};
   layout at_{};
-  std::uint64_t nbytes_ = 0;
-  mutable const std::byte* mapping_ = nullptr;
 };
 
 }  // namespace gpufs::apps::graph

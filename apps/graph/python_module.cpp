@@ -25,9 +25,6 @@ using namespace gpufs::apps::graph;
 
 namespace {
 
-void check_engine(const std::string& name) {
-  if (const std::string why = why_not(name); !why.empty()) throw gpufs::error("engine " + name + ": " + why);
-}
 std::unique_ptr<engine> make_engine(const std::string& name, const graph_file& of, const engine_options& options) {
   check_engine(name);
   if (name == "cpu") return make_engine_cpu(of, options);

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/vectors/index_file.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cmath>
@@ -18,20 +13,6 @@
 
 namespace gpufs::apps::vectors {
 namespace {
-
-// Whether all bytes came.
-bool read_all(int descriptor, void* to, std::size_t nbytes, std::uint64_t offset) {
-  auto* p = static_cast<std::byte*>(to);
-  while (nbytes != 0) {
-    const ssize_t got = ::pread(descriptor, p, nbytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    p += got;
-    nbytes -= static_cast<std::size_t>(got);
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return true;
-}
 
 const char* const how_to_make = "`gpufs vectors build` makes indexes";
 
@@ -48,31 +29,14 @@ list_places places_of(const std::vector<list_entry>& entries, std::uint32_t dim)
   return all;
 }
 
-index_file::index_file(std::string path)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (descriptor_ < 0) fail(std::strerror(errno), errno);
-  try {
-    struct stat about {};
-    if (::fstat(descriptor_, &about) != 0) fail(std::strerror(errno), errno);
-    if (S_ISDIR(about.st_mode)) fail(std::strerror(EISDIR), EISDIR);
-    if (!S_ISREG(about.st_mode)) fail("is no regular file: copy it to one first");
-    nbytes_ = static_cast<std::uint64_t>(about.st_size);
-    check_header();
-    read_front();
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
-}
-
-index_file::~index_file() {
-  if (mapping_ != nullptr) ::munmap(const_cast<std::byte*>(mapping_), nbytes_);
-  ::close(descriptor_);
+index_file::index_file(std::string path) : file_(std::move(path), "read") {
+  check_header();
+  read_front();
 }
 
 void index_file::check_header() {
-  if (nbytes_ < sizeof(header)) fail(std::string("is no index of vectors: it is too short; ") + how_to_make);
-  if (!read_all(descriptor_, &head_, sizeof head_, 0)) fail_changed();
+  if (file_.nbytes() < sizeof(header)) fail(std::string("is no index of vectors: it is too short; ") + how_to_make);
+  file_.read(&head_, sizeof head_, 0);
   if (std::memcmp(head_.magic, magic, sizeof magic) != 0) fail(std::string("is no index of vectors; ") + how_to_make);
   if (head_.version != format_version) {
     fail("is an index of version " + std::to_string(head_.version) + ", and this gpufs reads version " +
@@ -84,18 +48,17 @@ void index_file::check_header() {
   const bool is_good = head_.dim >= 1 && head_.dim <= most_dim && head_.nlists >= 1 && head_.nlists <= most_lists &&
                        head_.nvectors <= most_vectors && head_.file_nbytes >= lists_at(head_.nlists, head_.dim);
   if (!is_good) fail("the header has numbers that no index has: build the index again");
-  if (nbytes_ != head_.file_nbytes) {
-    fail("has " + std::to_string(nbytes_) + " bytes, and its header says " + std::to_string(head_.file_nbytes) +
-         (nbytes_ < head_.file_nbytes ? ": it was cut; copy or build it again" : ": copy or build it again"));
+  if (file_.nbytes() != head_.file_nbytes) {
+    fail("has " + std::to_string(file_.nbytes()) + " bytes, and its header says " + std::to_string(head_.file_nbytes) +
+         (file_.nbytes() < head_.file_nbytes ? ": it was cut; copy or build it again" : ": copy or build it again"));
   }
 }
 
 void index_file::read_front() {
   entries_.resize(nlists());
   centroids_.resize(groups_of(nlists()) * group_nbytes(dim()));
-  const bool came = read_all(descriptor_, entries_.data(), entries_.size() * sizeof entries_[0], sizeof(header)) &&
-                    read_all(descriptor_, centroids_.data(), centroids_.size(), centroids_at(nlists()));
-  if (!came) fail_changed();
+  file_.read(entries_.data(), entries_.size() * sizeof entries_[0], sizeof(header));
+  file_.read(centroids_.data(), centroids_.size(), centroids_at(nlists()));
   std::uint32_t sum = crc32(0, entries_.data(), entries_.size() * sizeof entries_[0]);
   sum = crc32(sum, centroids_.data(), centroids_.size());
   if (sum != head_.front_crc32) {
@@ -107,15 +70,6 @@ void index_file::read_front() {
   if (nvectors != head_.nvectors || at.end != head_.file_nbytes)
     fail("its lists have other sizes than the header says: build it again");
   lists_ = std::move(at.lists);
-}
-
-const std::byte* index_file::map() const {
-  if (mapping_ == nullptr) {
-    void* const at = ::mmap(nullptr, nbytes_, PROT_READ, MAP_SHARED, descriptor_, 0);
-    if (at == MAP_FAILED) fail(std::string("cannot be mapped: ") + std::strerror(errno), errno);
-    mapping_ = static_cast<const std::byte*>(at);
-  }
-  return mapping_;
 }
 
 void index_file::check_lists(unsigned nthreads, const progress_function& progress) const {
@@ -131,7 +85,7 @@ void index_file::check_lists(unsigned nthreads, const progress_function& progres
     std::uint32_t sum = 0;
     std::uint32_t left = entries_[list].nvectors;
     for (std::uint32_t g = 0; g < lists_[list].ngroups; ++g) {
-      if (!read_all(descriptor_, group.data(), nbytes, lists_[list].begin + g * nbytes)) fail_changed();
+      file_.read(group.data(), nbytes, lists_[list].begin + g * nbytes);
       sum = crc32(sum, group.data(), nbytes);
       const auto* const elements = reinterpret_cast<const float*>(group.data());
       const auto* const ids = reinterpret_cast<const std::uint32_t*>(group.data() + std::uint64_t{dim()} * row_nbytes);
@@ -150,14 +104,14 @@ void index_file::check_lists(unsigned nthreads, const progress_function& progres
     }
     if (sum != entries_[list].crc32) fail_here("is damaged (its checksum is another)");
     const std::uint64_t now = done.fetch_add(lists_[list].ngroups * nbytes, std::memory_order_relaxed);
-    if (std::this_thread::get_id() == caller) progress(now, nbytes_);
+    if (std::this_thread::get_id() == caller) progress(now, file_.nbytes());
   });
-  progress(nbytes_, nbytes_);
+  progress(file_.nbytes(), file_.nbytes());
 }
 
 void index_file::fail(const std::string& what, int error) const {
-  throw gpufs::error(path_ + ": " + what, error != 0 ? error : EINVAL);
+  throw gpufs::error(path() + ": " + what, error != 0 ? error : EINVAL);
 }
-void index_file::fail_changed() const { fail("was truncated, replaced or written by others while it was read: try again", ESTALE); }
+void index_file::fail_changed() const { file_.fail(ESTALE); }
 
 }  // namespace gpufs::apps::vectors

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/input_file.hpp"
 #include "apps/progress.hpp"
 #include "apps/vectors/format.hpp"
 #include "gpufs/mount.hpp"
@@ -17,11 +18,8 @@ class index_file {
   // Reads and checks all that lies before the lists, and the file's size. Throws gpufs::error, whose text has the path and what
   // helps.
   explicit index_file(std::string path);
-  ~index_file();
-  index_file(const index_file&) = delete;
-  index_file& operator=(const index_file&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   const header& head() const { return head_; }
   std::uint32_t dim() const { return head_.dim; }
   std::uint32_t nlists() const { return head_.nlists; }
@@ -30,7 +28,7 @@ class index_file {
   // In groups, as vectors whose ids are the numbers of the lists.
   const std::vector<std::byte>& centroids() const { return centroids_; }
   // The whole file, mapped read-only until this ends. Reads beyond the end of a file that was cut meanwhile raise SIGBUS.
-  const std::byte* map() const;
+  const std::byte* map() const { return file_.map(); }
 
   // Reads all lists, by up to nthreads threads (0: a processor each): their sums, that each id is there once, that all elements are
   // numbers. Throws gpufs::error: what is wrong; and what progress, called with bytes by this thread, throws.
@@ -44,14 +42,11 @@ class index_file {
   void check_header();
   void read_front();
 
-  std::string path_;
-  int descriptor_ = -1;
+  input_file file_;
   header head_{};
   std::vector<list_entry> entries_;
   std::vector<place> lists_;
   std::vector<std::byte> centroids_;
-  std::uint64_t nbytes_ = 0;
-  mutable const std::byte* mapping_ = nullptr;
 };
 
 // Where sections begin: the table lies behind the header.

@@ -170,3 +170,22 @@ def test_queries_are_compared_with_those_of_what_is_installed(arrays: Any, tmp_p
         assert query.main([*arguments, names[0]]) == 1
     finally:
         sys.modules.pop("query", None)
+
+
+def test_vectors_are_searched(arrays: Any, tmp_path: Path) -> None:
+    of_vectors: Any = importlib.import_module("vectors")
+    try:
+        out = tmp_path / "vectors.json"
+        tiny = ("--vectors", "2000", "--lists", "20", "--queries", "120", "--device", "host")
+        assert of_vectors.main(["--dir", str(tmp_path), "--out", str(out), *tiny]) == 0
+        near = (np.arange(6).reshape(2, 3), np.ones((2, 3), np.float32))
+        assert of_vectors.alike(near, near) and not of_vectors.alike(near, (near[0], near[1] * 2))
+        assert of_vectors.recall_of(near[0], np.array([[0, 1, 9], [3, 4, 5]])) == pytest.approx(5 / 6)
+    finally:
+        sys.modules.pop("vectors", None)
+    result = json.loads(out.read_text())
+    assert [path.name for path in tmp_path.iterdir()] == ["vectors.json"]
+    assert result["bench"] == "vectors_faiss" and all(case["verified"] for case in result["cases"])
+    figures = {case["name"]: case["figure"] for case in result["cases"]}
+    assert 0.1 < figures["vectors_recall"] <= 1
+    assert ("vectors_vs_faiss16" in figures) != any("faiss is not installed" in note for note in result["notes"])
