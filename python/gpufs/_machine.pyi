@@ -16,4 +16,7 @@ def probe_path(path: bytes) -> list[tuple[str, str, str]]:
 def nvme_controllers(
     sys: str = "/sys", proc: str = "/proc", dev: str = "/dev"
 ) -> list[tuple[str, str, str | None, str]]:
-    """(address, what it is, "vfio", "registers" or None, why) of each NVMe controller on the PCI bus: how it can be taken over."""
+    """(address, what it is, "vfio", "registers" or None, why) of each NVMe controller on the PCI bus.
+
+    The third is how it can be taken over, the last what that takes, or what is in the way.
+    """

@@ -124,7 +124,10 @@ void add_users(const pci_tree& tree, const std::string& disk, const std::vector<
       if ((!number.empty() && each.number == number) || each.source == node) add(name + " is mounted at " + each.at);
     }
     if (std::find(swaps.begin(), swaps.end(), node) != swaps.end()) add(name + " is swap space");
-    for (const std::string& holder : names_in(path / "holders")) add(name + " is part of " + holder);
+    for (const std::string& holder : names_in(path / "holders")) {
+      std::string what = name;
+      add(what.append(" is part of ").append(holder));
+    }
   }
 }
 
@@ -140,8 +143,9 @@ std::vector<std::string> group_mates(const pci_tree& tree, const pci_facts& of) 
   const fs::path devices = fs::path(tree.sys) / "kernel/iommu_groups" / std::to_string(of.iommu_group) / "devices";
   for (const std::string& name : names_in(devices)) {
     const std::string driver = link_name(fs::path(tree.sys) / "bus/pci/devices" / name / "driver");
-    if (name != of.address && !driver.empty() && driver != "vfio-pci" && driver != "pcieport")
-      mates.push_back(name + " (" + driver + ")");
+    if (name == of.address || driver.empty() || driver == "vfio-pci" || driver == "pcieport") continue;
+    std::string mate = name;
+    mates.push_back(mate.append(" (").append(driver).append(")"));
   }
   return mates;
 }

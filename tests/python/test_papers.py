@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The papers' tables and figures: docs/reproduction.md has all of them, its markers say only what is there, and
-research/papers/run.py runs what remakes them, part by part."""
+research/papers/remake.py runs what remakes them, part by part."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "research" / "papers")]
 report_data: Any = importlib.import_module("report_data")
 report_papers: Any = importlib.import_module("report_papers")
-spec = importlib.util.spec_from_file_location("papers_run", ROOT / "research" / "papers" / "run.py")
+spec = importlib.util.spec_from_file_location("papers_remake", ROOT / "research" / "papers" / "remake.py")
 assert spec is not None and spec.loader is not None
-papers_run: Any = importlib.util.module_from_spec(spec)
-sys.modules["papers_run"] = papers_run  # dataclasses look there
-spec.loader.exec_module(papers_run)
+papers_remake: Any = importlib.util.module_from_spec(spec)
+sys.modules["papers_remake"] = papers_remake  # dataclasses look there
+spec.loader.exec_module(papers_remake)
 
 # Section of docs/reproduction.md: what the paper has.
 IN_THE_PAPERS = {
@@ -61,12 +61,12 @@ def test_every_table_and_figure_is_there() -> None:
 
 def test_the_parts_are_those_of_the_program() -> None:
     named = {row[4].strip("`") for rows in rows_of_reproduction().values() for row in rows}
-    assert named - {"none"} == set(papers_run.PARTS)
+    assert named - {"none"} == set(papers_remake.PARTS)
     targets = (ROOT / "bench" / "CMakeLists.txt").read_text() + (ROOT / "research/papers/CMakeLists.txt").read_text()
-    for program in papers_run.programs_of(list(papers_run.PARTS)):
+    for program in papers_remake.programs_of(list(papers_remake.PARTS)):
         assert re.search(rf"\b{program}(_cpu)?\b", targets), f"there is no program {program}"
     reports = re.findall(r'\{"(\w+)", \w+\}', (ROOT / "research" / "papers" / "main.cpp").read_text())
-    collages = [job for jobs in papers_run.PARTS.values() for job in jobs if isinstance(job, papers_run.Collage)]
+    collages = [job for jobs in papers_remake.PARTS.values() for job in jobs if isinstance(job, papers_remake.Collage)]
     assert sorted(name for job in collages for name in job.reports) == sorted(reports)
 
 
@@ -152,7 +152,7 @@ def program(build: Path, name: str, script: str) -> None:
 def run_parts(tmp_path: Path, *parts: str) -> int:
     memory = tmp_path / "memory"
     memory.mkdir(exist_ok=True)
-    status: int = papers_run.main(
+    status: int = papers_remake.main(
         [*parts, "--build", str(tmp_path / "build"), "--out", str(tmp_path / "out"), "--dir", str(memory)]
     )
     assert list(memory.iterdir()) == []  # nothing stays there
@@ -192,7 +192,7 @@ def test_what_fails_is_said_and_keeps_nothing_from_running(tmp_path: Path, capsy
 def test_a_part_is_stopped_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(papers_run, "PART_SECONDS", 0.3)
+    monkeypatch.setattr(papers_remake, "PART_SECONDS", 0.3)
     program(tmp_path / "build" / "bench", "graphs_cpu", 'touch "$4/left"; exec sleep 60')
     assert run_parts(tmp_path, "graphs") == 1
     assert "graphs: FAILED: graphs: stopped, as the part has had its" in capsys.readouterr().out
@@ -208,23 +208,23 @@ def test_the_collage_gets_a_library_and_images(tmp_path: Path, monkeypatch: pyte
     program(tmp_path / "build" / "research" / "papers", "papers_cpu", 'echo "$@"; cp "$5" "$OUT_PPM"')
     monkeypatch.setenv("OUT_PPM", str(tmp_path / "first.ppm"))
     called = []
-    call = papers_run.Runner.call
+    call = papers_remake.Runner.call
 
     def without_library(self: Any, name: str, command: list[str], deadline: float) -> None:
         called.append(command)
         if command[0] != "gpufs":
             call(self, name, command, deadline)
 
-    monkeypatch.setattr(papers_run.Runner, "call", without_library)
+    monkeypatch.setattr(papers_remake.Runner, "call", without_library)
     folders = ["--build", str(tmp_path / "build"), "--out", str(tmp_path / "out"), "--dir", str(tmp_path / "memory")]
-    assert papers_run.main(["collage-tables", *folders, "--photos", str(photos), "--images", "123"]) == 0
+    assert papers_remake.main(["collage-tables", *folders, "--photos", str(photos), "--images", "123"]) == 0
     library, papers = called[-2:]
     assert library[:4] == ["gpufs", "collage", "synth", "123"] and library[4] == str(photos)
     assert papers[1] == "table_1,table_2,table_3" and papers.count("--photo") == 4
     with images.open(tmp_path / "first.ppm") as first:
         assert first.size == (32, 32) and first.getpixel((0, 0))[2] > 200  # the picture of its name, not the largest
     (tmp_path / "none").mkdir()
-    assert papers_run.main(["collage-tables", *folders, "--photos", str(tmp_path / "none")]) == 1
+    assert papers_remake.main(["collage-tables", *folders, "--photos", str(tmp_path / "none")]) == 1
 
 
 @pytest.mark.parametrize(
@@ -234,14 +234,14 @@ def test_the_collage_gets_a_library_and_images(tmp_path: Path, monkeypatch: pyte
 def test_wrong_arguments_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
 ) -> None:
-    assert papers_run.main([*arguments, "--out", str(tmp_path / "out")]) == 2
+    assert papers_remake.main([*arguments, "--out", str(tmp_path / "out")]) == 2
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_dev_names_the_parts() -> None:
     done = subprocess.run([ROOT / "dev", "bench", "papers", "--list"], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == list(papers_run.PARTS)
+    assert done.stdout.split() == list(papers_remake.PARTS)
     done = subprocess.run([ROOT / "dev", "bench", "papers", "tables"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "there is no part 'tables'" in done.stderr
 

@@ -51,8 +51,8 @@ assert_type(par.lex("log.json", "json"), par.Tokens)
 par.scan("in", "max", out="out", dtype="f4", exclusive=True, overwrite=True)
 par.sort(np.arange(3), descending=True, memory="8GiB", engine="cpu")
 
-found = gpufs.query("trips.arrow", "trip_distance >= 30", ["total_amount"], cache="1GiB")
-assert_type(found.columns["total_amount"].mean, float | None)
+sums = gpufs.query("trips.arrow", "trip_distance >= 30", ["total_amount"], cache="1GiB")
+assert_type(sums.columns["total_amount"].mean, float | None)
 
 numba.pread_warp(0, 0, numba.path("a"), 1, 2)
 ray.read_array({"a": x, "b": "b.npy"}, column="a", concurrency=2)

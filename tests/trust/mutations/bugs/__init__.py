@@ -3,8 +3,23 @@
 
 from __future__ import annotations
 
-from . import cache, data_parallel, file, graph, host, lex, nvme, par, par_files, pointer, query, spmv, words, writing
-from . import cache, data_parallel, file, graph, host, lex, nvme, par, par_files, pointer, spmv, vectors, words, writing
+from . import (
+    cache,
+    data_parallel,
+    file,
+    graph,
+    host,
+    lex,
+    nvme,
+    par,
+    par_files,
+    pointer,
+    query,
+    spmv,
+    vectors,
+    words,
+    writing,
+)
 from .bug import Bug, Edit
 
 __all__ = ["BUGS", "Bug", "Edit"]

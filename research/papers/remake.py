@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Remakes the tables and figures of the papers, part by part; docs/reproduction.md says which part remakes which.
 
-  research/papers/run.py [PART...] --build BUILD --out OUT
+  research/papers/remake.py [PART...] --build BUILD --out OUT
 
 BUILD is a build with GPUFS_BENCH=ON: its programs for the GPU are run, or, where it has none, those for the CPU machine
 with small sizes, which only check answers. OUT gets a JSON file for each program, as bench/report.py reads them, and
