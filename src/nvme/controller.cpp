@@ -71,9 +71,11 @@ void controller::take_over() {
   const auto mdts = field<std::uint8_t>(page_.data(), 77);
   limits_.most_nbytes = mdts == 0 ? 0 : mdts >= 48 ? 0 : std::uint64_t{1} << (mdts + limits_.cap.least_page_shift());
   limits_.has_write_cache = (field<std::uint8_t>(page_.data(), 525) & 1) != 0;
-  const std::uint32_t nhost = options_.host_queue && options_.nqueues < 65535 ? 1 : 0;
-  const std::uint32_t granted = ask_for_queues(options_.nqueues + nhost);
-  limits_.nqueues = granted > nhost ? granted - nhost : granted;
+  const std::uint32_t wanted = std::min(options_.nhost_queues, 65535 - options_.nqueues);
+  const std::uint32_t granted = ask_for_queues(options_.nqueues + wanted);
+  // The host has what kernels leave, and one of two at least.
+  const std::uint32_t nhost = granted < 2 || wanted == 0 ? 0 : granted > options_.nqueues ? granted - options_.nqueues : 1;
+  limits_.nqueues = granted - nhost;
 
   std::uint64_t most = std::max<std::uint64_t>(options_.buffer_nbytes, std::uint64_t{4} << 20);  // of a command
   if (limits_.most_nbytes != 0) most = std::min(most, limits_.most_nbytes);
@@ -91,10 +93,11 @@ void controller::take_over() {
     layouts.push_back(made.layout());
   }
   layouts_ = memory_.allocate(layouts);
-  if (granted > limits_.nqueues) {
-    blocks_ = std::make_unique<host_blocks>(access_, machine_, granted, limits_.most_nbytes, options_.host_timeout_ns);
-    blocks_->queue().begin(limits_.cap.doorbell_stride());
-    if (!create(blocks_->queue())) refuse(EIO, "it refuses to make a queue for the host");
+  for (std::uint32_t id = limits_.nqueues + 1; id <= granted; ++id) {
+    blocks_.push_back(std::make_unique<host_blocks>(access_, machine_, id, limits_.most_nbytes, options_.host_timeout_ns));
+    blocks_.back()->queue().begin(limits_.cap.doorbell_stride());
+    if (!create(blocks_.back()->queue())) refuse(EIO, "it refuses to make a queue for the host");
+    idle_.push_back(blocks_.back().get());
   }
   for (const auto& each : queues_) each->open();
 }
@@ -267,16 +270,33 @@ const namespace_layout* controller::open(std::uint32_t nsid) {
   return memory_.allocate(std::vector{made});
 }
 
+// Each wait is for calls that end in their time, or for a reset that does.
 template <class Work>
-int controller::by_host(Work work) {
-  const std::lock_guard lock(mutex_);
+int controller::by_host(const written_blocks& writes, Work work) {
+  std::unique_lock lock(mutex_);
+  if (blocks_.empty()) return done_.dead ? -ENODEV : -EOPNOTSUPP;
   for (bool once_more = true;; once_more = false) {
+    // A block that is written in part is read before, so nobody else may write it meanwhile.
+    const auto is_free = [&] {
+      return nresetting_ == 0 && !idle_.empty() &&
+             std::none_of(writing_.begin(), writing_.end(), [&](const written_blocks& each) { return each.meet(writes); });
+    };
+    host_changes_.wait(lock, [&] { return done_.dead || is_free(); });
     if (done_.dead) return -ENODEV;
-    if (!blocks_) return -EOPNOTSUPP;
-    const int error = work(*blocks_);
+    host_blocks* const mine = idle_.back();
+    idle_.pop_back();
+    writing_.push_back(writes);
+    const std::uint64_t resets = done_.resets;
+    lock.unlock();
+    const int error = work(*mine);
+    lock.lock();
+    idle_.push_back(mine);
+    writing_.erase(std::find(writing_.begin(), writing_.end(), writes));
+    host_changes_.notify_all();
     if (error != -ETIMEDOUT) return error;
-    const bool has_failed = this->has_failed();
-    reset_locked();  // or the answer may come as another command's, and into the buffer
+    // Now, before anybody has the queue: or the answer may come as another command's, and into the buffer.
+    const bool has_failed = done_.resets != resets || this->has_failed();
+    if (done_.resets == resets && !done_.dead) reset_locked();
     if (!has_failed || !once_more) return error;
   }
 }
@@ -285,14 +305,16 @@ bool controller::has_failed() {
   return now != state::gone && (now & state::fatal) != 0;
 }
 int controller::read(const namespace_facts& of, std::uint64_t offset, std::span<std::byte> to) {
-  return by_host([&](host_blocks& blocks) { return blocks.read(of, offset, to); });
+  return by_host({}, [&](host_blocks& blocks) { return blocks.read(of, offset, to); });
 }
 int controller::write(const namespace_facts& of, std::uint64_t offset, std::span<const std::byte> from) {
   if (!options_.writable) return -EROFS;
-  return by_host([&](host_blocks& blocks) { return blocks.write(of, offset, from); });
+  const std::uint64_t block = std::max(of.block_nbytes, 1u), nbytes = std::max<std::uint64_t>(from.size(), 1);
+  return by_host({of.nsid, offset / block, (offset + nbytes - 1) / block},
+                 [&](host_blocks& blocks) { return blocks.write(of, offset, from); });
 }
 int controller::flush(const namespace_facts& of) {
-  return by_host([&](host_blocks& blocks) { return blocks.flush(of); });
+  return by_host({}, [&](host_blocks& blocks) { return blocks.flush(of); });
 }
 
 std::unique_ptr<dma_region> controller::make_memory(std::size_t nbytes) {
@@ -372,13 +394,21 @@ void controller::close_for_good() {
   }
 }
 
+// Waits until no call of the host's is under way, without the mutex; another reset may be made meanwhile, and is enough.
 void controller::reset_locked() {
   std::string why;
+  const std::uint64_t before = done_.resets;
+  ++nresetting_;
+  std::unique_lock lock(mutex_, std::adopt_lock);
+  host_changes_.wait(lock, [&] { return idle_.size() == blocks_.size(); });
+  lock.release();
+  --nresetting_;
+  if (done_.resets != before || done_.dead) return host_changes_.notify_all();
   for (int tries = 0; tries < most_resets; ++tries) {
     try {
       bring_back();
       ++done_.resets;
-      return;
+      return host_changes_.notify_all();
     } catch (const std::system_error& error) {
       why = error.what();
       if (error.code().value() != EIO && !has_failed()) break;  // else it has failed once more meanwhile
@@ -388,6 +418,7 @@ void controller::reset_locked() {
     }
   }
   done_.dead = true;
+  host_changes_.notify_all();
   std::fprintf(stderr, "%s\n", why.c_str());
   close_for_good();
 }
@@ -400,11 +431,11 @@ void controller::bring_back() {
   set_ready(false);  // from here on it touches no memory
   if (!all_out) refuse(ETIMEDOUT, "kernels are inside its queues, and do not leave");
   start();
-  const std::uint32_t nall = limits_.nqueues + (blocks_ ? 1 : 0);
+  const auto nall = static_cast<std::uint32_t>(limits_.nqueues + blocks_.size());
   if (ask_for_queues(nall) < nall) refuse(EIO, "it grants fewer queues than before");
-  if (blocks_) {
-    blocks_->queue().begin(limits_.cap.doorbell_stride());
-    if (!create(blocks_->queue())) refuse(EIO, "it refuses to make the host's queue again");
+  for (const auto& each : blocks_) {
+    each->queue().begin(limits_.cap.doorbell_stride());
+    if (!create(each->queue())) refuse(EIO, "it refuses to make the host's queues again");
   }
   for (const auto& queue : queues_) {
     queue->begin_anew();
@@ -423,6 +454,7 @@ void controller::look_now_and_then() {
       if (news) recover_locked();
     } catch (const std::exception& error) {  // the device is lost, and its kernels
       done_.dead = true;
+      host_changes_.notify_all();
       std::fprintf(stderr, "gpufs: the NVMe controller %s: %s\n", access_.name().c_str(), error.what());
     }
   }

@@ -44,11 +44,11 @@ class controller {
   // For kernels: the namespace, with all queues. EOPNOTSUPP, with metadata, or protected. The address is device memory, and lives
   // as long as this.
   const namespace_layout* open(std::uint32_t nsid);
-  bool has_host_queue() const { return blocks_ != nullptr; }
-  // Bytes that the host reads and writes by a queue of its own (options.host_queue): they need not begin or end a block. One call
-  // at a time; the others wait. 0 or -errno, as host_blocks has them; -EROFS, the options do not say writable; -EOPNOTSUPP, there
-  // is no such queue, as the controller grants one pair only; -ENODEV, it is lost. After -ETIMEDOUT it has been reset; where it had
-  // failed, the call was then made again.
+  bool has_host_queue() const { return !blocks_.empty(); }
+  // Bytes that the host reads and writes by queues of its own (options.nhost_queues): they need not begin or end a block. A call
+  // for each queue at a time, and for each block one that writes; the others wait. 0 or -errno, as host_blocks has them; -EROFS,
+  // the options do not say writable; -EOPNOTSUPP, there is no such queue, as the controller grants one pair only; -ENODEV, it is
+  // lost. After -ETIMEDOUT it has been reset; where it had failed, the call was then made again.
   int read(const namespace_facts& of, std::uint64_t offset, std::span<std::byte> to);
   int write(const namespace_facts& of, std::uint64_t offset, std::span<const std::byte> from);
   int flush(const namespace_facts& of);
@@ -81,8 +81,17 @@ class controller {
   bool create(queue_memory& queue);
   bool create(host_queue& queue);
   bool create(std::uint32_t what, std::uint32_t id, std::uint32_t nslots, std::uint64_t address, std::uint32_t flags);
+  // Blocks of a namespace that a call of the host's writes, from the first to the last; or none.
+  struct written_blocks {
+    std::uint32_t nsid = 0;
+    std::uint64_t first = 0, last = 0;
+    bool operator==(const written_blocks&) const = default;
+    bool meet(const written_blocks& other) const {
+      return nsid != 0 && nsid == other.nsid && first <= other.last && other.first <= last;
+    }
+  };
   template <class Work>
-  int by_host(Work work);
+  int by_host(const written_blocks& writes, Work work);
   bool has_failed();  // and is there
   bool remove(queue_memory& queue);
   int execute(const submission& what, std::uint32_t* result = nullptr) {
@@ -109,10 +118,14 @@ class controller {
   simt::device_memory memory_;
   std::vector<std::unique_ptr<queue_memory>> queues_;
   const queue_layout* layouts_ = nullptr;
-  std::unique_ptr<host_blocks> blocks_;  // where there is a queue for the host
+  std::vector<std::unique_ptr<host_blocks>> blocks_;  // a queue of the host's each
 
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // of all below; and none sends an admin command without it
   counts done_{};
+  std::vector<host_blocks*> idle_;       // that no call has
+  std::vector<written_blocks> writing_;  // by calls under way
+  std::uint32_t nresetting_ = 0;         // then no call begins
+  std::condition_variable host_changes_;
   std::condition_variable wakes_;
   bool ends_ = false;
   std::thread looker_;

@@ -124,6 +124,7 @@ void soft_controller::move_stuck() {
 }
 void soft_controller::fail() {
   const std::lock_guard lock(mutex_);
+  if (!enabled_) return;  // a reset is under way, which ends it
   failed_ = true;
   for (std::uint32_t id = 1; id < served_.size(); ++id) end_served(id, 0);
   store(at_status, load(at_status) | 2);

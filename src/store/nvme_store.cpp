@@ -22,7 +22,7 @@ namespace gpufs::store {
 namespace {
 
 nvme::controller_options with_host_queue(nvme::controller_options options) {
-  options.host_queue = true;
+  if (options.nhost_queues == 0) options.nhost_queues = 4;
   return options;
 }
 

@@ -20,7 +20,7 @@ TEST(nvme_in_guest, lanes_read_and_write_blocks_of_a_controller_that_is_taken_ov
   std::printf("taken by %s\n", taken.way() == nvme::pci_way::vfio ? "vfio" : "registers");
   nvme::controller driver(
       taken, simt::this_platform(),
-      {.nqueues = 2, .depth = 24, .buffer_nbytes = 16384, .writable = true, .host_queue = true, .admin_timeout_ns = patient_ns});
+      {.nqueues = 2, .depth = 24, .buffer_nbytes = 16384, .writable = true, .nhost_queues = 2, .admin_timeout_ns = patient_ns});
   std::printf("%s\n", driver.limits().model.c_str());
   const std::vector<nvme::namespace_facts> all = driver.namespaces();
   ASSERT_FALSE(all.empty());

@@ -285,6 +285,40 @@ TEST(nvme_recovery, queues_are_made_again_while_kernels_fill_the_device) {
 
 // Offsets, two pages, lists, and lists of lists, of memory whose pages lie anywhere; the controller reads what it is told by rules
 // of its own.
+// Each of several threads writes bytes of its own, of the same blocks; the controller fails once meanwhile.
+TEST(nvme_host, threads_that_write_parts_of_the_same_blocks_lose_nothing) {
+  constexpr std::size_t nthreads = 4, nbytes = 16 * 512;
+  for (const bool fails : {false, true}) {
+    rig on(
+        {.nblocks = 64, .latency_ns = 50'000, .reorders = true},
+        {.nqueues = 1, .depth = 8, .writable = true, .nhost_queues = 3, .admin_timeout_ns = patient_ns, .look_every_ns = 500'000});
+    const nvme::namespace_facts space = on.driver->namespaces().at(0);
+    const auto wanted = random_bytes(nbytes, 8);
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < nthreads; ++t) {
+      threads.emplace_back([&, t] {
+        const std::size_t piece = 96;  // no whole number of pieces is a block
+        for (std::size_t at = t * piece; at < nbytes; at += nthreads * piece) {
+          const auto part = std::span(wanted).subspan(at, std::min(piece, nbytes - at));
+          EXPECT_EQ(on.driver->write(space, at, part), 0);
+          std::vector<std::byte> back(part.size());
+          EXPECT_EQ(on.driver->read(space, at, back), 0);
+          EXPECT_TRUE(std::equal(part.begin(), part.end(), back.begin())) << at;
+        }
+      });
+    }
+    if (fails) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      on.soft.fail();
+    }
+    for (std::thread& each : threads) each.join();
+    std::vector<std::byte> image(nbytes);
+    EXPECT_EQ(on.driver->read(space, 0, image), 0);
+    EXPECT_TRUE(image == wanted);
+    EXPECT_EQ(on.driver->done().resets, fails ? 1u : 0u);
+  }
+}
+
 TEST(nvme_prps, tell_of_all_bytes_and_no_others) {
   rig on({.nblocks = 10240, .mdts = 10}, quiet());
   const std::vector<std::byte> image = random_bytes(10240 * 512, 4);

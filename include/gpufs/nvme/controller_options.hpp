@@ -10,7 +10,8 @@ struct controller_options {
   std::uint32_t depth = 256;           // slots of each, 2 to 16,384; cut to what the controller can
   std::uint32_t buffer_nbytes = 4096;  // of each record, a multiple of 4,096: the most that one command moves for kernels
   bool writable = false;               // else no command that writes is sent
-  bool host_queue = false;             // one pair more, for the host: read, write and flush (store::nvme_store sets it)
+  std::uint32_t nhost_queues =
+      0;  // pairs more, for the host: so many reads and writes at a time (store::nvme_store: 4, unless set)
   std::uint64_t admin_timeout_ns = 1'000'000'000;  // of one admin command
   std::uint64_t host_timeout_ns = 10'000'000'000;  // of one command of the host's queue
   std::uint64_t abort_wait_ns = 20'000'000;        // for the completion of a command that was aborted

@@ -95,7 +95,7 @@ class soft_controller final : public controller_access {
   // With nthreads: of admin commands only, else std::invalid_argument.
   void add(const soft_fault& fault);
   void move_stuck();                                           // those that it keeps move their blocks, each time
-  void fail();                                                 // CSTS.CFS: it does nothing more until it is reset
+  void fail();                                                 // CSTS.CFS, if it is enabled: it does nothing more until it is reset
   void unplug();                                               // its registers read as all ones, and it does nothing more
   void never_disable();                                        // RDY stays 1
   void lose_power();                                           // what only its cache has is gone; of an image in a file nothing is

@@ -14,7 +14,7 @@ namespace gpufs::store {
 // Host only, any thread. Takes the controller over, whose only driver it is, and gives it back when the store and all its files
 // have ended. Namespace 3 is the file "n3" of the root, with the namespace's size. Files that are opened for reading are of kind
 // nvme: a kernel's lanes that miss a page send commands for its blocks, and no thread of the host is on the way. Files that are
-// opened for writing, which takes options.writable, are read and written by the host's threads, with a queue of the host's own;
+// opened for writing, which takes options.writable, are read and written by the host's threads, with queues of the host's own;
 // fsync sends Flush. What writes a part of a block reads the block first. Sizes stay: -ENOSPC for what is written behind the end,
 // -EINVAL for another size, and for O_TRUNC. Errors of an open: flags and paths as in posix_store.hpp's table; -ENOENT, no such
 // namespace (nor is one made by O_CREAT); -EOPNOTSUPP, its blocks have metadata or protection, or the controller grants no second
@@ -23,7 +23,7 @@ namespace gpufs::store {
 // mount's io_timeout.
 class nvme_store final : public store {
  public:
-  // machine: whose kernels read; it must outlive the store and its files. options.host_queue need not be set. Throws
+  // machine: whose kernels read; it must outlive the store and its files. options.nhost_queues need not be set. Throws
   // std::system_error as nvme::controller does, with the remedy in what(): ENODEV, it does not answer; ETIMEDOUT, it does not get
   // ready; EOPNOTSUPP, it lacks what is needed here.
   nvme_store(simt::platform& machine, std::shared_ptr<nvme::controller_access> access,

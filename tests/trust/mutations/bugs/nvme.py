@@ -346,6 +346,14 @@ BUGS = (
         "made.due_ns = first_ns;",
         "nvme_threads.answer_as_late_and_as_often_as_they_are_told",
     ),
+    recovery(
+        "nvme_block_written_by_two",
+        "two host threads write parts of one block at a time, and one of them writes old bytes over the other's",
+        CONTROLLER,
+        "return each.meet(writes);",
+        "return each.meet(writes) && each.nsid == 0;",
+        "nvme_host.threads_that_write_parts_of_the_same_blocks_lose_nothing",
+    ),
     pci(
         "nvme_holders_not_looked_at",
         "a disk that is part of another device is taken over",
