@@ -20,6 +20,7 @@
 
 #include "../simt/unique_fd.hpp"
 #include "gpufs/nvme/detail/layout.hpp"
+#include "gpufs/simt/atomic.hpp"
 #include "registers.hpp"
 
 namespace gpufs::nvme {
@@ -289,7 +290,7 @@ std::uint32_t pci_controller::read32(std::uint32_t offset) {
 }
 void pci_controller::write32(std::uint32_t offset, std::uint32_t value) {
   // What the caller has written to memory comes before: its partner is the controller's read after it has seen the register.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  simt::fence(std::memory_order_seq_cst, simt::scope::system);
   std::atomic_ref(*reinterpret_cast<std::uint32_t*>(state_->registers + offset)).store(value, std::memory_order_release);
 }
 std::uint32_t* pci_controller::doorbell(std::uint32_t offset) {
