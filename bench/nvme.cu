@@ -161,7 +161,7 @@ class in_gpu_memory {
   in_gpu_memory(arguments& args, const machine_facts& machine)
       : blocks_(std::max(2u, machine.nprocessors)),
         depth_(static_cast<std::uint32_t>(args.number("depth", {1024, 1024, 64}))),
-        commands_(args.number("commands", {2e8, 1e7, 8e3})),
+        commands_(args.number("commands", {5e7, 5e6, 8e3})),
         answers_(args.number("answers", {5e6, 5e5, 2e3})),
         repeats_(repeats_of(args)) {}
 
@@ -536,7 +536,8 @@ class host_program {
 class adding {
  public:
   adding(arguments& args, const machine_facts& machine)
-      : how_(grid_of(machine, args)),
+      // Each warp has two pages mapped, and one to write: together less than the cache.
+      : how_(on_gpu ? shape{machine.nprocessors, 256} : shape{2, 64}),
         repeats_(repeats_of(args)),
         nbytes_(args.nbytes("namespace-gib", {2, 0.25, 2. / 1024}) / host_program::chunk_nbytes * host_program::chunk_nbytes),
         cache_nbytes_(args.nbytes("cache-gib", {0.5, 1. / 16, 1. / 1024})) {}

@@ -42,13 +42,14 @@ struct device_controller {
   // A warp, the `me`-th of n, serves every n-th queue until all senders have ended.
   GPUFS_DEVICE void play(std::uint32_t me, std::uint32_t n) const {
     const auto warp = gpufs::this_warp();
-    const simt::deadline until(kernel_deadline_ns);
+    simt::deadline until(kernel_deadline_ns);  // while nothing comes
     simt::backoff pause(128);
     for (;;) {
       bool any = false;
       for (std::uint32_t q = me; q < nqueues; q += n) any = serve(warp, q) || any;
       if (any) {
         pause.reset();
+        until = simt::deadline(kernel_deadline_ns);
         continue;
       }
       const bool ends =
