@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,6 +24,22 @@ namespace {
 constexpr std::uint64_t chunk_rows = 32 << 10, chunks_a_round = 512;  // a thread takes a chunk; progress is told after a round
 constexpr std::uint64_t gap_nbytes = 4096;  // what lies between values that are read together, a page of the host's cache
 
+// Calls work with the type as a constant.
+template <class Work>
+void with_type(value_type type, const Work& work) {
+  const auto call = [&]<std::size_t... Type>(std::index_sequence<Type...>) {
+    ((static_cast<std::size_t>(type) == Type ? work(std::integral_constant<value_type, static_cast<value_type>(Type)>()) : void()),
+     ...);
+  };
+  call(std::make_index_sequence<ntypes>());
+}
+
+// What a thread works with.
+struct thread_room {
+  std::vector<std::byte> bytes;
+  std::vector<std::uint64_t> rows, values;  // that pass; values of the scanned column
+};
+
 // A column of an open file.
 class open_column {
  public:
@@ -32,22 +51,21 @@ class open_column {
   value_type type() const { return type_; }
   std::uint64_t nrows() const { return pieces_.nrows(); }
 
-  // Gives the values of rows to take(bits), in their order: all of `first` to `first + n`.
-  template <class Take>
-  std::uint64_t each(std::uint64_t first, std::uint64_t n, std::vector<std::byte>& room, const Take& take) const {
+  // Lists those of n rows from `first` on whose values pass, in their order. How many bytes were read.
+  std::uint64_t select(std::uint64_t first, std::uint64_t n, const condition& wanted, thread_room& to) const {
+    to.rows.clear();
+    to.values.clear();
     const std::uint64_t end = (first + n) * nbytes_;
     for (std::uint64_t at = first * nbytes_; at < end;) {
       const arrays::byte_run there = map_.at(at);
       const std::uint64_t here = std::min(there.nbytes, end - at);
-      read(there.offset, here, room);
-      by_size([&](auto size) {
-        for (std::uint64_t i = 0; i < here; i += size()) take(value_at<size()>(room.data() + i));
-      });
+      read(there.offset, here, to.bytes);
+      with_type(type_, [&](auto type) { select_in<type()>(to.bytes.data(), here / nbytes_, at / nbytes_, wanted, to); });
       at += here;
     }
     return n * nbytes_;
   }
-  // The same of some rows, which ascend. How many bytes were read.
+  // Gives the values of rows, which ascend, to take(bits). How many bytes were read.
   template <class Take>
   std::uint64_t some(const std::vector<std::uint64_t>& rows, std::vector<std::byte>& room, const Take& take) const {
     std::uint64_t nread = 0;
@@ -71,23 +89,28 @@ class open_column {
     if (room.size() < nbytes) room.resize(nbytes);
     file_->read(room.data(), nbytes, offset);
   }
-  template <std::uint32_t Size>
-  static std::uint64_t value_at(const std::byte* at) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, at, Size);
-    return bits;
-  }
-  template <class Work>
-  void by_size(const Work& work) const {
-    switch (nbytes_) {
-      case 1:
-        return work(std::integral_constant<std::uint32_t, 1>());
-      case 2:
-        return work(std::integral_constant<std::uint32_t, 2>());
-      case 4:
-        return work(std::integral_constant<std::uint32_t, 4>());
-      default:
-        return work(std::integral_constant<std::uint32_t, 8>());
+  // Of a block of values how many pass, without a branch, and then, where any do, which.
+  template <value_type Type>
+  static void select_in(const std::byte* values, std::uint64_t n, std::uint64_t first_row, const condition& wanted,
+                        thread_room& to) {
+    constexpr std::uint32_t nbytes = nbytes_of(Type);
+    constexpr std::uint64_t block = 64;
+    const auto value = [&](std::uint64_t i) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, values + i * nbytes, nbytes);
+      return bits;
+    };
+    const auto passes = [&](std::uint64_t i) { return wanted.holds(key_of(Type, value(i))); };
+    for (std::uint64_t begin = 0; begin < n; begin += block) {
+      const std::uint64_t end = std::min(begin + block, n);
+      unsigned npassed = 0;
+      for (std::uint64_t i = begin; i < end; ++i) npassed += passes(i) ? 1 : 0;
+      for (std::uint64_t i = begin; i < end && npassed != 0; ++i) {
+        if (!passes(i)) continue;
+        to.rows.push_back(first_row + i);
+        to.values.push_back(value(i));
+        --npassed;
+      }
     }
   }
 
@@ -112,8 +135,12 @@ class cpu_engine final : public engine {
     const std::uint64_t nchunks = (all.nrows + chunk_rows - 1) / chunk_rows;
     for (std::uint64_t first = 0; first < nchunks; first += chunks_a_round) {
       const std::uint64_t n = std::min(chunks_a_round, nchunks - first);
-      parallel_for(
-          nthreads_, n, [&](std::size_t i) { look_at(first + i, all); }, helper_threads::of_process());
+      std::atomic<std::uint64_t> next{first};
+      const auto work = [&](std::size_t) {
+        thread_room room;
+        for (std::uint64_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < first + n;) look_at(chunk, room, all);
+      };
+      parallel_for(nthreads_, std::min<std::uint64_t>(nthreads_, n), work, helper_threads::of_process());
       for (column_sums& each : all.sums) carry(each);
       progress(std::min((first + n) * chunk_rows, all.nrows), all.nrows);
     }
@@ -133,25 +160,17 @@ class cpu_engine final : public engine {
     return std::make_unique<const open_column>(of, file);
   }
 
-  void look_at(std::uint64_t chunk, query_result& all) {
-    std::vector<std::byte> room;
-    std::vector<std::uint64_t> rows(chunk_rows), values(chunk_rows);
+  void look_at(std::uint64_t chunk, thread_room& room, query_result& all) {
     const std::uint64_t first = chunk * chunk_rows, n = std::min(chunk_rows, where_->nrows() - first);
-    const value_type type = where_->type();
-    std::uint64_t npassed = 0, row = first;
-    std::uint64_t nread = where_->each(first, n, room, [&](std::uint64_t bits) {
-      rows[npassed] = row++;  // overwritten where it does not pass
-      values[npassed] = bits;
-      npassed += wanted_.holds(key_of(type, bits)) ? 1 : 0;
-    });
-    rows.resize(npassed);
+    std::uint64_t nread = where_->select(first, n, wanted_, room);
+    const std::uint64_t npassed = room.rows.size();
     std::vector<column_sums> found(sums_.size(), no_sums());
     for (std::size_t i = 0; i < sums_.size() && npassed != 0; ++i) {
       if (sums_[i] == nullptr) {
-        for (std::uint64_t k = 0; k < npassed; ++k) add_value(found[i], type, values[k], plain_words());
+        for (const std::uint64_t bits : room.values) add_value(found[i], where_->type(), bits, plain_words());
       } else {
-        nread +=
-            sums_[i]->some(rows, room, [&](std::uint64_t bits) { add_value(found[i], sums_[i]->type(), bits, plain_words()); });
+        nread += sums_[i]->some(room.rows, room.bytes,
+                                [&](std::uint64_t bits) { add_value(found[i], sums_[i]->type(), bits, plain_words()); });
       }
     }
     const std::lock_guard lock(mutex_);
