@@ -109,7 +109,8 @@ struct query_kernel {
       for (std::uint64_t at = chunk; at < chunk_end && have.error == 0;) {
         const scanned_run run = from.scan(warp, mine, at, static_cast<std::uint32_t>(chunk_end - at));
         if (run.error != 0) {
-          fail(warp, have, 0, run.error);
+          note_failure(warp, 0, run.error);
+          have.error = run.error;
           break;
         }
         look_at(warp, mine, to, at / nbytes_of(where_type), run, have);
@@ -118,7 +119,7 @@ struct query_kernel {
       }
       if (have.error != 0) break;
     }
-    if (have.error == 0 && have.nlisted != 0) take(warp, mine, to, have.nlisted, have);
+    if (have.error == 0 && have.nlisted != 0) take(warp, have.nlisted, have);
     if (warp.leader() && have.npassed != 0) simt::atomic_ref<std::uint64_t>(state->npassed).add_relaxed(have.npassed);
   }
 
@@ -140,32 +141,41 @@ struct query_kernel {
       have.nlisted += npassed;
       have.npassed += npassed;
       warp.sync();
-      if (have.nlisted >= rows_at_once) take(warp, mine, to, rows_at_once, have);
+      if (have.nlisted >= rows_at_once) take(warp, rows_at_once, have);
     }
   }
 
-  // Adds what columns have of the first n rows that are listed, and takes these off the list.
-  GPUFS_DEVICE void take(simt::warp warp, warp_space& mine, column_sums* to, std::uint32_t n, found& have) const {
-    for (unsigned c = 0; c < ncolumns; ++c) {
-      if (columns[c].is_scanned) continue;
-      const std::uint32_t nbytes = nbytes_of(columns[c].type);
-      if (const int error = from.fetch(warp, mine, c, mine.rows, n); error != 0) return fail(warp, have, c + 1, error);
+  // Adds what columns have of the first n rows that are listed, and takes these off the list. Out of line: few rows pass, and the
+  // scan is to have its registers.
+  GPUFS_DEVICE void take(simt::warp warp, std::uint32_t n, found& have) const {
+    have.error = simt::call_cold(&take_listed, this, warp, n, have.nlisted);
+    have.nlisted -= n;
+  }
+  static GPUFS_DEVICE_COLD int take_listed(const query_kernel* of, simt::warp warp, std::uint32_t n, std::uint32_t nlisted) {
+    block_space& all = simt::shared<block_space>();
+    warp_space& mine = all.of[simt::warp_rank()];
+    for (unsigned c = 0; c < of->ncolumns; ++c) {
+      const summed_column column = of->columns[c];
+      if (column.is_scanned) continue;
+      const std::uint32_t nbytes = nbytes_of(column.type);
+      if (const int error = of->from.fetch(warp, mine, c, mine.rows, n); error != 0) {
+        of->note_failure(warp, c + 1, error);
+        return error;
+      }
       warp.sync();  // all values are there
       if (warp.rank() < n) {
         const std::uint64_t bits = bits_at(mine.values + warp.rank() * nbytes, nbytes);
-        add_value(to[c], columns[c].type, bits, shared_words<simt::scope::block>());
+        add_value(all.sums[c], column.type, bits, shared_words<simt::scope::block>());
       }
       warp.sync();  // all have their values
     }
-    const std::uint32_t left = have.nlisted - n;
-    if (warp.rank() < left) mine.rows[warp.rank()] = mine.rows[n + warp.rank()];  // n: of all lanes, where any are left
-    have.nlisted = left;
+    if (warp.rank() < nlisted - n) mine.rows[warp.rank()] = mine.rows[n + warp.rank()];  // n: of all lanes, where any are left
     warp.sync();
+    return 0;
   }
 
   // number: 0, the column that is scanned, or that of a sum's and 1.
-  GPUFS_DEVICE void fail(simt::warp warp, found& have, unsigned number, int error) const {
-    have.error = error;
+  GPUFS_DEVICE void note_failure(simt::warp warp, unsigned number, int error) const {
     const std::uint64_t word = std::uint64_t{number} << 12 | (static_cast<std::uint32_t>(-error) & 0xfff);
     if (warp.leader()) simt::atomic_ref<std::uint64_t>(state->failure).fetch_min(word, std::memory_order_relaxed);
   }
