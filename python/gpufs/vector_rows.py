@@ -46,10 +46,13 @@ class Rows(Protocol):
         """Raises GpufsError where they are others by now."""
 
 
-def rows_of(of: Rows | ArrayLike | str | os.PathLike[str], what: str) -> Rows:
-    """Of a file, an array, or what is Rows already. what: they are, for errors. Raises GpufsError."""
+def rows_of(of: Rows | ArrayLike | str | os.PathLike[str], what: str, name: str | None = None) -> Rows:
+    """Of a file, an array, or what is Rows already. what: they are, for errors. name: of a file's array.
+
+    Raises GpufsError.
+    """
     if isinstance(of, (str, os.PathLike)):
-        return _RowsInFile(of)
+        return _RowsInFile(of, name)
     if hasattr(of, "read") and hasattr(of, "check_unchanged"):
         return cast(Rows, of)
     return _RowsInMemory(of, what)
@@ -93,18 +96,20 @@ class _RowsInMemory:
 
 
 class _RowsInFile:
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], name: str | None) -> None:
         self._path = Path(path)
         self.name = printable(self._path)
         self._stamp = stamp_of(self._path)
         self._before = 0  # bytes before each row
         suffix = self._path.suffix
+        if name is not None and suffix in (*_WITH_DIM, *_WITH_HEAD):
+            raise GpufsError(f"{self.name}: has one array, and none of the name '{printable(name)}'")
         if suffix in _WITH_DIM:
             self._layout = self._with_dims(np.dtype(_WITH_DIM[suffix]))
         elif suffix in _WITH_HEAD:
             self._layout = self._with_head(np.dtype(_WITH_HEAD[suffix]))
         else:
-            self._layout = find_layout(str(self._path), name=None, dtype=None, shape=None, offset=0)
+            self._layout = find_layout(str(self._path), name=name, dtype=None, shape=None, offset=0)
         self.shape = _checked(self._layout.shape, self._layout.dtype, self.name)
 
     def _front(self, nbytes: int) -> tuple[bytes, int]:

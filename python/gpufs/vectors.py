@@ -87,6 +87,7 @@ def build(
     base: Rows | ArrayLike | AnyPath,
     index: AnyPath,
     *,
+    name: str | None = None,
     lists: int | None = None,
     sample: int | None = None,
     iterations: int = 10,
@@ -100,12 +101,13 @@ def build(
     """Makes an index of vectors, and tells what it has. Where anything fails, there is none; what had the name stays.
 
     base: a file (.npy, .fvecs, .fbin, ...), an array, or anything with the members of Rows; it is read three times, in
-    parts. lists: default: as many as the square root of the vectors. sample: vectors that the lists' centroids are
-    trained on; default: 64 a list. train_by: faiss, numpy, or auto (faiss, where it is installed).
+    parts. name: of the array, where the file has several. lists: default: as many as the square root of the vectors.
+    sample: vectors that the lists' centroids are trained on; default: 64 a list. train_by: faiss, numpy, or auto (faiss,
+    where it is installed). progress(stage, done, total).
     Raises GpufsError.
     """
     told: Stages = progress or (lambda stage, done, total: None)
-    rows, chosen = rows_of(base, "the vectors"), engine_of(engine)
+    rows, chosen = rows_of(base, "the vectors", name), engine_of(engine)
     n, dim = rows.shape
     if n == 0:
         raise GpufsError(f"{rows.name}: has no vectors")

@@ -19,7 +19,7 @@ from gpufs.collage.interrupt import (
     sigterm_interrupts,
 )
 from gpufs.errors import GpufsError
-from gpufs.files_cli import Json, page_of, tell
+from gpufs.files_cli import Json, Name, page_of, tell
 
 _NPY = b"\x93NUMPY"
 _MOST_VECTORS, _MOST_K, _MOST_LISTS, _MOST_DIM = 2**32 - 1, 4096, 1 << 24, 1 << 16
@@ -109,6 +109,7 @@ def build(
         Path, typer.Argument(metavar="BASE", help="Vectors: .npy, .fvecs, .bvecs, .fbin, .u8bin, Arrow, Parquet, ...")
     ],
     to: Annotated[Path, typer.Option("--out", "-o", metavar="INDEX", help="The index to write.")],
+    name: Name = None,
     lists: Annotated[
         int, typer.Option(min=0, max=_MOST_LISTS, help="0: as many as the square root of the vectors.")
     ] = 0,
@@ -131,6 +132,7 @@ def build(
         report = module.build(
             base,
             to,
+            name=name,
             lists=lists or None,
             sample=sample or None,
             iterations=iterations,
@@ -179,6 +181,7 @@ def info(index: IndexFile, as_json: Json = False) -> None:
 def search(
     index: IndexFile,
     queries: Annotated[Path, typer.Argument(metavar="QUERIES", help="Vectors, in a file as BASE of `build`.")],
+    name: Name = None,
     k: Annotated[int, typer.Option("-k", min=1, max=_MOST_K, help="So many nearest vectors of each query.")] = 10,
     nprobe: Annotated[int, typer.Option(min=0, max=_MOST_LISTS, help="Lists of each query. 0: all; exact.")] = 32,
     to: Annotated[
@@ -208,6 +211,7 @@ def search(
     from gpufs import vectors as module
     from gpufs.collage import console
     from gpufs.doctor import size_text
+    from gpufs.vector_rows import rows_of
 
     cache_nbytes, page_nbytes = parse_size(cache), 0 if parse_size(page) == 0 else page_of(page)
     outputs = [each for each in (to, distances) if each is not None]
@@ -218,8 +222,9 @@ def search(
         raise GpufsError(f"{to}: is to have both the ids and the distances")
     with sigterm_interrupts(), console.progress() as bar:
         with module.Index(index, engine=engine.value, threads=threads, cache=cache_nbytes, page=page_nbytes) as by:
+            asked = rows_of(queries, "the queries", name)
             found = by.search(
-                queries,
+                asked,
                 k,
                 nprobe=nprobe or None,
                 batch=batch,
@@ -229,7 +234,7 @@ def search(
             facts |= {"engine": by.engine, **found.facts, "recall": None}
             if recall:
                 bar.show("searching all lists", 0, 1)
-                facts["recall"] = by.recall(queries, found.ids, recall)
+                facts["recall"] = by.recall(asked, found.ids, recall)
         if to is not None:
             with replacing(to) as stream:
                 np.save(stream, found.ids)

@@ -131,6 +131,7 @@ def test_files_of_all_kinds_make_the_same_index(folder: Path) -> None:
     np.save("f8.npy", as_bytes.astype(np.float64))
     np.save("big.npy", as_bytes.astype(">f4"))
     np.savez("one.npz", base=as_bytes)
+    np.savez("two.npz", other=as_bytes[:5], base=as_bytes)
     Path("v.fvecs").write_bytes(np.hstack([heads.view("<f4"), as_bytes.astype("<f4")]).tobytes())
     Path("v.bvecs").write_bytes(np.hstack([heads.view(np.uint8), as_bytes]).tobytes())
     Path("v.fbin").write_bytes(front + as_bytes.astype("<f4").tobytes())
@@ -139,6 +140,11 @@ def test_files_of_all_kinds_make_the_same_index(folder: Path) -> None:
     for name in ("f8.npy", "big.npy", "one.npz", "v.fvecs", "v.bvecs", "v.fbin", "v.u8bin"):
         told("build", name, "-o", "index", "--lists", 7, "--train", "numpy")
         made.add((folder / "index").read_bytes()[8192:])  # what is behind the header, which has the name
+    told("build", "two.npz", "--name", "base", "-o", "index", "--lists", 7, "--train", "numpy")
+    made.add((folder / "index").read_bytes()[8192:])
+    assert told("search", "index", "two.npz", "--name", "other", "-k", 1)["queries"] == 5
+    assert "give one's name (other, base)" in ask("search", "index", "two.npz").stderr
+    assert "none of the name 'base'" in ask("search", "index", "v.fbin", "--name", "base").stderr
     vectors.build(as_bytes, "index", lists=7, train_by="numpy")
     made.add((folder / "index").read_bytes()[8192:])
     assert len(made) == 1
