@@ -102,8 +102,8 @@ def build(
 
     base: a file (.npy, .fvecs, .fbin, ...), an array, or anything with the members of Rows; it is read three times, in
     parts. name: of the array, where the file has several. lists: default: as many as the square root of the vectors.
-    sample: vectors that the lists' centroids are trained on; default: 64 a list. train_by: faiss, numpy, or auto (faiss,
-    where it is installed). progress(stage, done, total).
+    sample: vectors that the lists' centroids are trained on; default: 64 a list. train_by: faiss, numpy, or auto
+    (faiss, where it is installed). progress(stage, done, total).
     Raises GpufsError.
     """
     told: Stages = progress or (lambda stage, done, total: None)
