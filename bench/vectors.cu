@@ -65,7 +65,7 @@ std::vector<float> train(const sizes& of) {
   std::vector<float> centroids(sample.begin(), sample.begin() + static_cast<std::ptrdiff_t>(of.nlists) * of.dim);
   std::vector<std::uint32_t> nearest(nsample);
   for (int iteration = 0; iteration < (on_gpu ? 8 : 2); ++iteration) {
-    make_quantizer(centroids, of)->nearest({sample.data(), nsample}, nearest.data());
+    make_quantizer(centroids, of)->nearest({sample.data(), nsample}, nearest.data(), nobody);
     std::vector<double> sums(centroids.size());
     std::vector<std::uint32_t> counts(of.nlists);
     for (std::uint64_t i = 0; i < nsample; ++i) {
@@ -90,7 +90,7 @@ void make_index(const std::string& path, const sizes& of) {
       use({rows.data(), rows.size() / of.dim});
     }
   };
-  each_piece([&](const vectors::query_rows& rows) { builder.count(rows); });
+  each_piece([&](const vectors::query_rows& rows) { builder.count(rows, nobody); });
   builder.begin_lists();
   each_piece([&](const vectors::query_rows& rows) { builder.add(rows); });
   const vectors::build_report report = builder.finish();
@@ -284,7 +284,7 @@ class vector_bench {
   void search_copied(const host_threads_gather& copies, vectors::scanner& by, const device_array<std::byte>& room,
                      std::uint64_t half, std::uint64_t* nearest) const {
     by.take({queries_.data(), of_.nqueries});
-    const std::vector<std::uint32_t> chosen = centroids_.nearest(by, 0, of_.nqueries, of_.nprobe);
+    const std::vector<std::uint32_t> chosen = centroids_.nearest(by, 0, of_.nqueries, of_.nprobe, nobody);
     std::vector<bool> is_probed(of_.nlists);
     for (const std::uint32_t list : chosen) is_probed[list] = true;
     std::fill_n(nearest, nkeys(of_.nqueries), vectors::no_key);

@@ -100,7 +100,7 @@ class vectors : public ::testing::Test {
     const auto by = make_quantizer(kernels, centroids, dim);
     index_builder builder(path(), centroids.data(), static_cast<std::uint32_t>(centroids.size() / dim), dim, *by,
                           {.nthreads = 2, .made_by = "a test", .base = "base"});
-    each_piece(base, dim, piece, [&](const query_rows& rows) { builder.count(rows); });
+    each_piece(base, dim, piece, [&](const query_rows& rows) { builder.count(rows, nobody); });
     builder.begin_lists();
     each_piece(base, dim, piece, [&](const query_rows& rows) { builder.add(rows); });
     return builder.finish();
@@ -240,7 +240,7 @@ TEST_F(vectors, that_change_between_the_passes_are_refused) {
     const auto by = make_quantizer(by_threads, centroids, 3);
     EXPECT_EQ(said([&] {
                 index_builder builder(path(), centroids.data(), 2, 3, *by, {.nthreads = 2, .base = "base"});
-                builder.count({base.data(), 250});
+                builder.count({base.data(), 250}, nobody);
                 builder.begin_lists();
                 builder.add({others.data(), n});
                 builder.finish();

@@ -57,12 +57,12 @@ void index_builder::check(const query_rows& vectors, std::uint64_t first) const 
                      EINVAL);
 }
 
-void index_builder::count(const query_rows& vectors) {
+void index_builder::count(const query_rows& vectors, const progress_function& look) {
   const std::size_t before = list_of_.size();
   if (before + vectors.n > most_vectors) throw gpufs::error(options_.base + ": an index has at most 2^32 - 1 vectors", EFBIG);
   check(vectors, before);
   list_of_.resize(before + vectors.n);
-  by_.nearest(vectors, list_of_.data() + before);
+  by_.nearest(vectors, list_of_.data() + before, look);
   for (std::size_t i = before; i < list_of_.size(); ++i) ++entries_[list_of_[i]].nvectors;
 }
 

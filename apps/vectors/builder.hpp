@@ -35,7 +35,8 @@ class index_builder {
   index_builder(const std::string& path, const float* centroids, std::uint32_t nlists, std::uint32_t dim, quantizer& by,
                 const build_options& options);
 
-  void count(const query_rows& vectors);
+  // look: called now and then; what it throws ends the work.
+  void count(const query_rows& vectors, const progress_function& look);
   void begin_lists();  // all were counted
   void add(const query_rows& vectors);
   build_report finish();

@@ -68,8 +68,9 @@ class quantizer {
   quantizer(const quantizer&) = delete;
   quantizer& operator=(const quantizer&) = delete;
 
-  // The numbers of the centroids go to `lists`; of equally near ones the least.
-  virtual void nearest(const query_rows& vectors, std::uint32_t* lists) = 0;
+  // The numbers of the centroids go to `lists`; of equally near ones the least. look: called now and then; what it throws ends the
+  // work.
+  virtual void nearest(const query_rows& vectors, std::uint32_t* lists, const progress_function& look) = 0;
 
  protected:
   quantizer() = default;

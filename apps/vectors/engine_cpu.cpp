@@ -127,19 +127,20 @@ class cpu_scanner {
 };
 
 // Of n queries. The centroids lie in memory of this process.
+template <class Look>
 void nearest_centroids(cpu_scanner& by, std::span<const std::byte> centroids, std::uint32_t nlists, const float* queries,
-                       std::uint32_t dim, std::uint32_t n, std::uint32_t nprobe, std::uint32_t* to) {
+                       std::uint32_t dim, std::uint32_t n, std::uint32_t nprobe, std::uint32_t* to, const Look& look) {
   const place all{0, static_cast<std::uint32_t>(groups_of(nlists))};
   const plan what = make_plan({&all, 1}, {}, 0, n, by.limits(nprobe));
   if (what.slots.empty() && n > 1) {  // their results would take too much memory together
     const std::uint32_t half = n / 2;
-    nearest_centroids(by, centroids, nlists, queries, dim, half, nprobe, to);
+    nearest_centroids(by, centroids, nlists, queries, dim, half, nprobe, to, look);
     nearest_centroids(by, centroids, nlists, queries + std::uint64_t{half} * dim, dim, n - half, nprobe,
-                      to + std::uint64_t{half} * nprobe);
+                      to + std::uint64_t{half} * nprobe, look);
     return;
   }
   std::vector<std::uint64_t> keys(std::size_t{n} * nprobe);
-  by.run(centroids.data(), what, queries, nprobe, keys.data(), [](std::uint64_t, std::uint64_t) {});
+  by.run(centroids.data(), what, queries, nprobe, keys.data(), look);
   std::transform(keys.begin(), keys.end(), to, [](std::uint64_t key) { return id_of(key); });
 }
 
@@ -159,7 +160,8 @@ class cpu_engine final : public engine {
       std::vector<std::uint32_t> chosen;
       if (how.nprobe < index_.nlists()) {
         chosen.resize(std::size_t{n} * how.nprobe);
-        nearest_centroids(scanner_, index_.centroids(), index_.nlists(), rows, index_.dim(), n, how.nprobe, chosen.data());
+        nearest_centroids(scanner_, index_.centroids(), index_.nlists(), rows, index_.dim(), n, how.nprobe, chosen.data(),
+                          [&](std::uint64_t, std::uint64_t) { progress(done, queries.n); });
         for (const std::uint32_t list : chosen) facts.ncompared += index_.entries()[list].nvectors;
       } else {
         facts.ncompared += index_.head().nvectors * n;
@@ -199,8 +201,8 @@ class cpu_quantizer final : public quantizer {
   cpu_quantizer(std::span<const std::byte> centroids, std::uint32_t nlists, std::uint32_t dim, const engine_options& options)
       : centroids_(centroids.begin(), centroids.end()), nlists_(nlists), dim_(dim), scanner_(dim, options.nthreads) {}
 
-  void nearest(const query_rows& vectors, std::uint32_t* lists) override {
-    nearest_centroids(scanner_, centroids_, nlists_, vectors.elements, dim_, static_cast<std::uint32_t>(vectors.n), 1, lists);
+  void nearest(const query_rows& vectors, std::uint32_t* lists, const progress_function& look) override {
+    nearest_centroids(scanner_, centroids_, nlists_, vectors.elements, dim_, static_cast<std::uint32_t>(vectors.n), 1, lists, look);
   }
 
  private:

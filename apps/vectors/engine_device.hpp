@@ -155,17 +155,19 @@ class device_centroids {
       : groups_(groups, device), nlists_(nlists) {}
 
   // The numbers of the nprobe nearest ones for each of n queries from `first` on, of those that the scanner has taken.
-  std::vector<std::uint32_t> nearest(scanner& by, std::uint64_t first, std::uint32_t n, std::uint32_t nprobe) const {
+  template <class Look>
+  std::vector<std::uint32_t> nearest(scanner& by, std::uint64_t first, std::uint32_t n, std::uint32_t nprobe,
+                                     const Look& look) const {
     const place all{0, static_cast<std::uint32_t>(groups_of(nlists_))};
     const plan what = make_plan({&all, 1}, {}, 0, n, by.limits(nprobe));
     std::vector<std::uint32_t> numbers;
-    if (what.units.empty() && n > 1) {  // their results would take too much memory together
-      numbers = nearest(by, first, n / 2, nprobe);
-      const std::vector<std::uint32_t> rest = nearest(by, first + n / 2, n - n / 2, nprobe);
+    if (what.slots.empty() && n > 1) {  // their results would take too much memory together
+      numbers = nearest(by, first, n / 2, nprobe, look);
+      const std::vector<std::uint32_t> rest = nearest(by, first + n / 2, n - n / 2, nprobe, look);
       numbers.insert(numbers.end(), rest.begin(), rest.end());
       return numbers;
     }
-    for (const std::uint64_t key : by.run(in_memory{groups_.get(), 2}, what, first, nprobe, [](std::uint64_t, std::uint64_t) {})) {
+    for (const std::uint64_t key : by.run(in_memory{groups_.get(), 2}, what, first, nprobe, look)) {
       numbers.push_back(id_of(key));
     }
     return numbers;
@@ -208,7 +210,7 @@ std::uint64_t search_batches(scanner& by, const Elements& elements, const device
     by.take({queries.elements + done * by.dim(), n});
     std::vector<std::uint32_t> chosen;
     if (how.nprobe < index.nlists()) {
-      chosen = centroids.nearest(by, 0, n, how.nprobe);
+      chosen = centroids.nearest(by, 0, n, how.nprobe, [&](std::uint64_t, std::uint64_t) { progress(done, queries.n); });
       for (const std::uint32_t list : chosen) ncompared += index.entries()[list].nvectors;
     } else {
       ncompared += index.head().nvectors * n;
@@ -287,9 +289,9 @@ class device_quantizer final : public quantizer {
   device_quantizer(std::span<const std::byte> centroids, std::uint32_t nlists, std::uint32_t dim, const engine_options& options)
       : scanner_(dim, simt::device(options.device)), centroids_(centroids, nlists, scanner_.device()) {}
 
-  void nearest(const query_rows& vectors, std::uint32_t* lists) override {
+  void nearest(const query_rows& vectors, std::uint32_t* lists, const progress_function& look) override {
     scanner_.take(vectors);
-    const std::vector<std::uint32_t> numbers = centroids_.nearest(scanner_, 0, static_cast<std::uint32_t>(vectors.n), 1);
+    const std::vector<std::uint32_t> numbers = centroids_.nearest(scanner_, 0, static_cast<std::uint32_t>(vectors.n), 1, look);
     std::copy(numbers.begin(), numbers.end(), lists);
   }
 

@@ -149,8 +149,10 @@ class builder {
     builder_ = std::make_unique<index_builder>(path, rows, nlists, dim, *by_, options);
   }
   void count(std::uintptr_t rows, std::uint64_t n) {
+    const nb::object nobody = nb::none();
+    const auto look = to_progress(nobody);  // Control-C ends it
     const unlocked others;
-    builder_->count({floats_at(rows), n});
+    builder_->count({floats_at(rows), n}, look);
   }
   void begin_lists() {
     const unlocked others;

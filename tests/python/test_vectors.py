@@ -288,21 +288,34 @@ def test_a_full_disk_leaves_nothing(folder: Path) -> None:
         assert names_in(folder) == ["base.npy", "index", "queries.npy"]
 
 
-@pytest.mark.parametrize("sent, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interruption_leaves_nothing(sent: signal.Signals, status: int, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "sent, status, arguments",
+    [
+        (signal.SIGINT, 130, "search i b.npy --nprobe 0 -o x.npy"),
+        (signal.SIGTERM, 143, "search i b.npy --nprobe 0 -o x.npy"),
+        (signal.SIGINT, 130, "build b.npy -o x --lists 400 --train numpy --iterations 1 --sample 400"),
+    ],
+)
+def test_an_interruption_leaves_nothing(
+    sent: signal.Signals, status: int, arguments: str, run: Run, tmp_path: Path
+) -> None:
     assert run("vectors", "synth", "--n", "40000", "--dim", "8", "-o", "b.npy").returncode == 0
     built = run("vectors", "build", "b.npy", "-o", "i", "--lists", "20", "--train", "numpy")
     assert built.returncode == 0, built.stderr
-    command = [sys.executable, "-m", "gpufs", "vectors", "search", "i", "b.npy", "--nprobe", "0", "-o", "x.npy"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     started = subprocess.Popen(
-        [*command, "--engine", "simt"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "gpufs", "vectors", *arguments.split(), "--engine", "simt"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    opened = Path(f"/proc/{started.pid}/fd")
-    for _ in range(1200):  # until kernels read the index, too; they go on for long
-        if sum(os.path.realpath(link) == str(tmp_path / "i") for link in opened.iterdir()) > 1:
+    of_process = Path(f"/proc/{started.pid}/fd")
+    for _ in range(1200):  # until kernels read the index, too, or the one to be made is open; they go on for long
+        opened = [os.path.realpath(link) for link in of_process.iterdir()]
+        if opened.count(str(tmp_path / "i")) > 1 or any(path.startswith(f"{tmp_path}/#") for path in opened):
             break
         time.sleep(0.05)
+    time.sleep(0.2)
     started.send_signal(sent)
     _, errors = started.communicate(timeout=60)
     assert started.returncode == status and errors == "gpufs: interrupted; nothing was written\n", errors
