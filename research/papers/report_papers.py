@@ -15,6 +15,8 @@ from typing import Any
 
 from report_data import Bench, Case, Draw, Reader, ReportError, markdown_table, number, read_json, with_unit
 
+CPU_MACHINE = "cpu"  # what reports of papers_cpu say of their machine
+
 
 @dataclass(frozen=True)
 class Paper:
@@ -69,21 +71,24 @@ def load_paper(path: Path) -> tuple[Paper, Case | None]:
         details={},
         commit=paper.commit,
         command=paper.command,
-        quick=False,
+        quick=paper.machine == CPU_MACHINE,
     )
     return paper, case
 
 
 def load_papers(folder: Path) -> tuple[list[Paper], list[Bench]]:
-    """The reports in the results' subfolder `papers`, and a bench of those that are bounded."""
+    """The reports in the results' subfolder `papers`, and a bench of those that are bounded. Those of the CPU machine
+    only check answers: they are no reports, and their figures not quoted.
+    """
     loaded = [load_paper(path) for path in sorted((folder / "papers").glob("*.json"))]
-    papers = [paper for paper, _ in loaded]
+    papers = [paper for paper, _ in loaded if paper.machine != CPU_MACHINE]
     cases = [case for _, case in loaded if case is not None]
     if not cases:
         return papers, []
     first = next(paper for paper, case in loaded if case is not None)
-    machine = {"gpu": re.sub(r" \(number \d+\)$", "", first.machine), "host_threads": 0}
-    bench = Bench("papers", machine, "", first.commit, first.command, "", False, [], cases, [])
+    quick = first.machine == CPU_MACHINE
+    machine = {"gpu": "" if quick else re.sub(r" \(number \d+\)$", "", first.machine), "host_threads": 0}
+    bench = Bench("papers", machine, "", first.commit, first.command, "", quick, [], cases, [])
     return papers, [bench]
 
 

@@ -327,6 +327,17 @@ def test_a_papers_figure_that_is_bounded_is_in_the_headline(tmp_path: Path) -> N
     assert headline(tmp_path)["original_slowdown"]["figure"] is None
 
 
+def test_papers_of_the_cpu_machine_are_not_quoted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "papers").mkdir()
+    write(tmp_path / "papers", table_9=paper(machine="cpu"), original_slowdown=paper(**SLOWDOWN, machine="cpu"))
+    (tmp_path / "text.in").write_text("{{papers}}")
+    files = make_docs(tmp_path, tmp_path / "docs", "--text", str(tmp_path / "text.in"))
+    assert not (tmp_path / "headline.json").exists()
+    assert "*Not measured yet.*" in files["performance.md"].decode()
+    assert "papers: the CPU machine, figures not quoted; 1 of 1 cases gave right answers" in capsys.readouterr().out
+
+
 def test_the_papers_values_stand_under_ours(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "papers").mkdir()
