@@ -70,6 +70,8 @@ PARTS: dict[str, list[Bench | Collage]] = {
     "graphs": [Bench("graphs")],
     "bfs": [Bench("bfs")],
     "vector-add": [Bench("write", "vector_add")],
+    "nvme": [Bench("nvme")],
+    "queries": [Bench("query")],
 }
 
 
