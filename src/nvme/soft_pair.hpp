@@ -70,12 +70,12 @@ class soft_pair {
     // Meets the driver's fence before its store: it has read the entries up to there.
     return (tail_ + 1) % at_.nentries != std::atomic_ref(*at_.entry_bell).load(std::memory_order_acquire) % at_.nentries;
   }
-  // One store has SQHD, the identifier, the phase and the status: release, so that data come before it.
+  // The last word, which has the phase, by a release: data and the other words come before it.
   void post(const std::uint32_t* words, std::uint32_t status) {
-    auto* const entry = reinterpret_cast<std::uint64_t*>(at_.entries[tail_ / 256] + tail_ % 256 * 16);
-    const std::uint32_t low = head_ | at_.id << 16, high = words[0] >> 16 | phase_ << 16 | status << 17;
-    std::atomic_ref(entry[0]).store(0, std::memory_order_relaxed);
-    std::atomic_ref(entry[1]).store(low | std::uint64_t{high} << 32, std::memory_order_release);
+    auto* const entry = reinterpret_cast<std::uint32_t*>(at_.entries[tail_ / 256] + tail_ % 256 * 16);
+    for (int i = 0; i < 2; ++i) std::atomic_ref(entry[i]).store(0, std::memory_order_relaxed);
+    std::atomic_ref(entry[2]).store(head_ | at_.id << 16, std::memory_order_relaxed);
+    std::atomic_ref(entry[3]).store(words[0] >> 16 | phase_ << 16 | status << 17, std::memory_order_release);
     if (++tail_ == at_.nentries) {
       tail_ = 0;
       phase_ ^= 1;
