@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -93,6 +94,7 @@ class engine_of_query {
     const auto told = to_progress(progress);
     const query_result got = [&] {
       const unlocked others;
+      const std::lock_guard alone(runs_);  // after the interpreter's, which `told` takes
       return engine_->run(told);
     }();
     nb::list sums;
@@ -110,6 +112,7 @@ class engine_of_query {
  private:
   std::vector<value_type> types_;
   std::unique_ptr<engine> engine_;
+  mutable std::mutex runs_;  // threads of Python that run one query take turns
 };
 
 }  // namespace

@@ -146,11 +146,12 @@ def _going_on(path: Path, out: Path, work: Work, before: Stamp, on_progress: Pro
                 with suppress(OSError):  # then the state of before stays
                     kept.save(job.state())
                 raise
+            state = job.state()
             done = Done(before[2], 1 - was_done / max(1, job.nbytes()))
         if stamp_of(path) != before:
             kept.remove()
         check_unchanged(path, before, work.verb)
-        kept.publish(out)
+        kept.publish(out, state)
     return done
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -59,9 +60,12 @@ def synthesize(path: Path, nrows: int, names: list[str], seed: int, threads: int
 @contextmanager
 def _new_folder(path: Path) -> Iterator[Path]:
     """A folder that gets its name when the block ends well; else it goes."""
-    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir()
+    except OSError as error:
+        raise GpufsError(f"{path}: cannot be written: {error.strerror or error}") from error
+    try:
         yield temporary
         temporary.rename(path)
     except OSError as error:

@@ -7,11 +7,12 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from gpufs.errors import GpufsError
 from gpufs.unchanged import Stamp
@@ -19,32 +20,46 @@ from gpufs.unchanged import Stamp
 State = tuple[int, int, bytes]  # of a gpufs._par.Job
 _FORMAT = 1
 _SAVED_EVERY = 30.0  # seconds: a save waits until all that is done is on the disk
+_NOTHING: State = (0, 0, bytes(8))
+
+
+class _Kept(NamedTuple):
+    state: State
+    sizes: tuple[int, int]  # of `out` and `runs`
 
 
 class Unfinished:
     """The folder OUT.unfinished, while one job works in it.
 
-    Its files: `out`, which gets the output's name; `runs`, of sorts; `state`, JSON: what job of which input it is, and
-    how far it has come. `state` is replaced as a whole, when all that it says is done is on the disk; so whatever ends
-    the process, or the machine, what it says is there.
+    Its files: `state`, JSON: what job of which input it is, and how far it has come; `out`, which gets the output's
+    name; `runs`, of sorts. `state` comes first, so that no other folder is taken for one of these, and is replaced as a
+    whole, when all that it says is done is on the disk; so whatever ends the process, or the machine, what it says is
+    there.
     """
 
     state: State | None  # of what was done before
 
-    def __init__(self, folder: Path, facts: dict[str, Any], of: Stamp | None, files: ExitStack) -> None:
+    def __init__(self, folder: Path, facts: dict[str, Any], of: Stamp, files: ExitStack) -> None:
         self.folder, self._facts = folder, facts
-        self._input = list(of[1:]) if of else None  # a device may have another number after the machine's next start
-        self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        files.callback(os.close, self._lock)
+        self._input = list(of[1:])  # a device may have another number after the machine's next start
+        self._there = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        files.callback(os.close, self._there)
+        if os.fstat(self._there).st_uid != os.geteuid():
+            raise GpufsError(f"{folder}: is another user's: rename it, or choose another name for the output")
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._there, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise GpufsError(f"{folder}: another process works on it") from None
-        self.state = self._load()
-        self.out: BinaryIO = files.enter_context(self._open("out"))
-        self.runs: BinaryIO = files.enter_context(self._open("runs"))
-        if self.state is not None and of is not None and os.fstat(self.out.fileno()).st_size != of[2]:
-            raise GpufsError(f"{folder}: is damaged: remove it to begin anew")
+        kept = self._load()
+        if kept.state[1] == 0:
+            self._write_state(_NOTHING, (0, 0))
+        self.out = self._open("out", kept.state[1] == 0, files)
+        self.runs = self._open("runs", kept.state[1] == 0, files)
+        if kept.state[1] != 0 and self._sizes() != kept.sizes:
+            raise self._damaged()
+        self.state = kept.state if kept.state[1] != 0 else None
+        self.is_anything_done = self.state is not None
+        self._may_save = True
         self._saved_at = time.monotonic()
 
     def note(self, state: State) -> None:
@@ -53,79 +68,106 @@ class Unfinished:
             self.save(state)
 
     def save(self, state: State) -> None:
-        """Waits for the disk."""
-        if state[1] == 0:
+        """Waits for the disk. After an error it saves nothing more: the kernel tells of it once, and bytes are lost."""
+        if state[1] == 0 or not self._may_save:
             return
+        self._may_save = False
         for written in (self.runs, self.out):
             os.fdatasync(written.fileno())
-        piece_nbytes, npieces, so_far = state
-        all_of_it = {"format": _FORMAT, "job": self._facts, "input": self._input}
-        all_of_it |= {"piece_nbytes": piece_nbytes, "npieces": npieces, "so_far": so_far.hex()}
-        new = self.folder / "state.new"
-        with new.open("w") as stream:
-            json.dump(all_of_it, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(self.folder / "state")
-        os.fsync(self._lock)
+        self._write_state(state, self._sizes())
+        self._may_save = self.is_anything_done = True
         self._saved_at = time.monotonic()
 
-    def publish(self, path: Path) -> None:
-        """Gives the output its name, and removes the folder."""
-        os.fsync(self.out.fileno())
-        (self.folder / "state").unlink(missing_ok=True)  # first: without `out` it would be wrong
-        (self.folder / "out").replace(path)
+    def publish(self, path: Path, state: State) -> None:
+        """Gives the output its name, and removes the folder. If that fails, all that is done stays."""
+        self.save(state)
+        if not self._may_save:
+            raise GpufsError(f"{path}: not all that was written came to the disk: start again")
+        try:
+            os.replace("out", path, src_dir_fd=self._there)
+        except OSError as error:
+            raise GpufsError(f"{path}: cannot be written: {error.strerror}; it is {self.folder / 'out'} now") from error
         self.remove()
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _open(self, name: str) -> BinaryIO:
-        anew = os.O_CREAT if self.state is None else 0
-        number = os.open(self.folder / name, os.O_RDWR | os.O_CLOEXEC | anew, 0o666)
-        return os.fdopen(number, "r+b")
+    def _names(self) -> set[str]:
+        return set(os.listdir(self._there))  # noqa: PTH208
 
-    def _load(self) -> State | None:
-        """The state of the same job on the same input. None: nothing has been done."""
+    def _sizes(self) -> tuple[int, int]:
+        return os.fstat(self.out.fileno()).st_size, os.fstat(self.runs.fileno()).st_size
+
+    def _damaged(self) -> GpufsError:
+        return GpufsError(f"{self.folder}: is damaged, or of another version of gpufs: remove it to begin anew")
+
+    def _open(self, name: str, is_new: bool, files: ExitStack) -> BinaryIO:
+        anew = os.O_CREAT if is_new else 0
+        number = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | anew, 0o666, dir_fd=self._there)
+        stream = files.enter_context(os.fdopen(number, "r+b"))
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise self._damaged()
+        return stream
+
+    def _write_state(self, state: State, sizes: tuple[int, int]) -> None:
+        piece_nbytes, npieces, so_far = state
+        all_of_it = {"format": _FORMAT, "job": self._facts, "input": self._input, "sizes": sizes}
+        all_of_it |= {"piece_nbytes": piece_nbytes, "npieces": npieces, "so_far": so_far.hex()}
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open("state.new", flags, 0o666, dir_fd=self._there), "w") as stream:
+            json.dump(all_of_it, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace("state.new", "state", src_dir_fd=self._there, dst_dir_fd=self._there)
+        os.fsync(self._there)
+
+    def _load(self) -> _Kept:
+        """What was done of the same job on the same input."""
         try:
-            text = (self.folder / "state").read_text()
+            number = os.open("state", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._there)
         except FileNotFoundError:
-            others = sorted({path.name for path in self.folder.iterdir()} - {"out", "runs", "state.new"})
+            others = sorted(self._names() - {"state.new"})
             if others:
                 raise GpufsError(f"{self.folder}: is another folder, with {others[0]} in it: rename it") from None
-            return None
+            return _Kept(_NOTHING, (0, 0))
+        with os.fdopen(number, "rb") as stream:
+            text = stream.read()
         try:
-            kept = json.loads(text)
-            facts, of = kept["job"], kept["input"]
-            state = (int(kept["piece_nbytes"]), int(kept["npieces"]), bytes.fromhex(kept["so_far"]))
-            if kept["format"] != _FORMAT or not isinstance(facts, dict):
+            told = json.loads(text)
+            facts, of = told["job"], told["input"]
+            state = (int(told["piece_nbytes"]), int(told["npieces"]), bytes.fromhex(told["so_far"]))
+            sizes = (int(told["sizes"][0]), int(told["sizes"][1]))
+            ranges = 0 <= state[0] < 1 << 63 and 0 <= state[1] < 1 << 63 and len(state[2]) == 8
+            if told["format"] != _FORMAT or not isinstance(facts, dict) or not ranges:
                 raise ValueError
-        except (ValueError, KeyError, TypeError):
-            raise GpufsError(f"{self.folder}: is damaged, or of another version of gpufs: remove it") from None
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError):
+            raise self._damaged() from None
+        if state[1] == 0 or "out" not in self._names():  # without `out` it was published
+            return _Kept(_NOTHING, (0, 0))
         for name in (*self._facts, *facts):
             if facts.get(name) != self._facts.get(name):
                 said = f"{name} {facts.get(name)}, not {self._facts.get(name)}"
                 raise GpufsError(f"{self.folder}: is of another job ({said}): give the same options, or remove it")
         if of != self._input:
             raise GpufsError(f"{self.folder}: is of an input that has changed since: remove it to begin anew")
-        return state
+        return _Kept(state, sizes)
 
 
 @contextmanager
-def unfinished(out: Path, facts: dict[str, Any], of: Stamp | None) -> Iterator[Unfinished]:
+def unfinished(out: Path, facts: dict[str, Any], of: Stamp) -> Iterator[Unfinished]:
     """What is kept of the job with these facts and an input with this stamp, whose output is to be `out`.
 
     Raises GpufsError: the folder is another job's, or cannot be made or written.
     """
     folder = out.with_name(f"{out.name}.unfinished")
     try:
-        is_new = not folder.is_dir()
         folder.mkdir(exist_ok=True)
         with ExitStack() as files:
             kept = Unfinished(folder, facts, of, files)
-            yield kept
+            try:
+                yield kept
+            finally:
+                if not kept.is_anything_done:
+                    kept.remove()  # while nobody else may work in it
     except OSError as error:
         raise GpufsError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    finally:
-        if is_new and not (folder / "state").exists():  # nothing is done: nothing is left
-            shutil.rmtree(folder, ignore_errors=True)

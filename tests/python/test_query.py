@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,16 @@ def test_of_columns_what_is_not_wanted_is_not_read(engine: str, tmp_path: Path) 
     assert found.columns["x"].sum == 7 + 25_000 + n - 1 and found.columns["y"].sum == 3
     assert 4 * n <= found.bytes_read - 6 * 8 <= 1.1 * 4 * n and (found.bytes_filled is None) == (engine == "cpu")
     assert seen[0] == (0, n) and seen[-1] == (n, n) and how.run()[0].columns == found.columns
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_threads_that_run_one_query_take_turns(engine: str, tmp_path: Path) -> None:
+    columns = drawn(3000)
+    write_folder(tmp_path / "t", columns)
+    how = OpenQuery(tmp_path / "t", "fare > 0", ["miles", "fare", "id"], engine=engine, **SMALL)
+    with ThreadPoolExecutor(4) as threads:
+        for found, _ in threads.map(lambda _: how.run(), range(12)):
+            check(columns, found, columns["fare"] > 0)
 
 
 @pytest.fixture(scope="module")

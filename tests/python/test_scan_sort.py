@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from arrays_support import ENGINES
 from conftest import Run, names_in
-from gpufs import par, scan_sort
+from gpufs import par, scan_sort, unfinished
 from gpufs.commands import app
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -282,9 +282,17 @@ def test_what_is_kept_is_of_one_job_and_one_input(tmp_path: Path) -> None:
     refused("there are not 9 pieces of 1000 bytes")
     (folder / "state").write_text(kept)
     os.truncate(folder / "out", 3000)
-    refused("is damaged: remove it to begin anew")
+    refused("is damaged, or of another version of gpufs: remove it to begin anew")
+    os.truncate(folder / "out", 8000)
+    for words in (b"\xff", kept.replace('"npieces": 3', '"npieces": -1').encode(), b'{"npieces": Infinity}', b"[]"):
+        (folder / "state").write_bytes(words)
+        refused("is damaged, or of another version")
+    (folder / "state").write_text(kept)
+    (folder / "out").rename(tmp_path / "elsewhere")
+    (folder / "out").symlink_to(tmp_path / "elsewhere")
+    refused("out.unfinished: cannot be written: Too many levels of symbolic links")
     (folder / "out").unlink()
-    refused("out.unfinished: cannot be written: No such file")
+    (folder / "runs").unlink()
     (folder / "state").unlink()
     (folder / "mine").write_text("precious")
     refused("is another folder, with mine in it")
@@ -292,7 +300,52 @@ def test_what_is_kept_is_of_one_job_and_one_input(tmp_path: Path) -> None:
     stopped_after(3, source, work)
     os.utime(source, ns=(1, 1))
     refused("is of an input that has changed since")
-    assert names_in(tmp_path) == ["in", "out.unfinished"]
+    assert names_in(tmp_path) == ["elsewhere", "in", "out.unfinished"]
+
+
+def test_runs_that_were_cut_are_damaged(tmp_path: Path) -> None:
+    real_numbers(tmp_path / "in")
+    stopped_after(6, tmp_path / "in", some_work("sort", "cpu"))
+    os.truncate(tmp_path / "out.unfinished" / "runs", 1000)
+    with pytest.raises(gpufs.GpufsError, match="unfinished: is damaged"):
+        scan_sort.of_file(tmp_path / "in", tmp_path / "out", some_work("sort", "cpu"), resume=True)
+
+
+def test_what_cannot_get_its_name_stays(tmp_path: Path) -> None:
+    source, to, work = tmp_path / "in", tmp_path / "out", some_work("sort", "cpu")
+    values = real_numbers(source)
+
+    def put_in_the_way(done: int, total: int) -> None:
+        to.mkdir(exist_ok=True)
+
+    with pytest.raises(
+        gpufs.GpufsError, match=r"out: cannot be written: Is a directory; it is .*out.unfinished/out now$"
+    ):
+        scan_sort.of_file(source, to, work, resume=True, on_progress=put_in_the_way)
+    to.rmdir()
+    assert scan_sort.of_file(source, to, work, resume=True).share == 0
+    np.testing.assert_array_equal(np.fromfile(to, "f4"), np.sort(values))
+    with pytest.raises(gpufs.GpufsError, match="File name too long"):
+        scan_sort.of_file(source, tmp_path / ("n" * 250), work, resume=True)
+    assert names_in(tmp_path) == ["in", "out"]
+
+
+def test_after_an_error_of_the_disk_nothing_more_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells of bytes that it has lost once."""
+    real_numbers(tmp_path / "in")
+    calls = 0
+
+    def sync(number: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(unfinished, "_SAVED_EVERY", 0)
+    with pytest.raises(gpufs.GpufsError, match="Input/output error"):
+        scan_sort.of_file(tmp_path / "in", tmp_path / "out", some_work("scan", "cpu"), resume=True)
+    assert calls == 5 and json.loads((tmp_path / "out.unfinished" / "state").read_text())["npieces"] == 2
 
 
 def test_one_process_works_on_what_is_kept(tmp_path: Path) -> None:
