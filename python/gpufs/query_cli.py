@@ -83,7 +83,7 @@ def run(
         Preset | None, typer.Option("--query", "-q", help="Of taxi trips, those of 30 miles and more: q5 has all sums.")
     ] = None,
     where: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option("--where", "-w", metavar="CONDITION", help='Which rows: "COLUMN >= NUMBER", or < <= == != >.'),
     ] = None,
     of: Annotated[
@@ -102,12 +102,14 @@ def run(
     from gpufs.collage import console
     from gpufs.queries import TAXI_COLUMNS, TAXI_WHERE, OpenQuery, dollars_per_mile
 
-    if (preset is None) == (where is None):
+    if where and len(where) > 1:
+        raise typer.BadParameter("one condition is understood, and there are several", param_hint="--where")
+    if (preset is None) == (not where):
         raise GpufsError('which rows? give either --query q0 to q5, or --where "COLUMN >= NUMBER"')
     if preset is not None and of:
         raise GpufsError(f"--query {preset.value} says which columns: leave out --sum, or give --where")
     names = _listed(of) if preset is None else list(TAXI_COLUMNS[: int(preset.value[1]) + 1])
-    condition = where or TAXI_WHERE
+    condition = where[0] if where else TAXI_WHERE
     cache_nbytes, page_nbytes = parse_size(cache), page_of(page)
     with sigterm_interrupts(), console.progress() as bar:
         how = OpenQuery(

@@ -137,7 +137,7 @@ def of_file(
 
 
 def _going_on(path: Path, out: Path, work: Work, before: Stamp, on_progress: Progress) -> Done:
-    with unfinished(out, work.facts, before) as kept:
+    with unfinished(out, {"it is": work.verb, **work.facts}, before) as kept:
         with closing(work.begin(_par.Ends.of_files(path, work.verb, out, kept.out.fileno()), kept)) as job:
             was_done = job.ndone()
             try:

@@ -36,9 +36,15 @@ def synthesize(path: Path, nrows: int, names: list[str], seed: int, threads: int
     if path.exists():
         raise GpufsError(f"{path}: is there already: choose another name, or remove it first")
     check_writable(path)
-    if path.suffix in (".parquet", ".csv"):
+    kind = path.suffix.lower()
+    nbytes, free = nrows * sum(np.dtype(COLUMNS[name]).itemsize for name in names), shutil.disk_usage(path.parent).free
+    if nbytes > free:
+        raise GpufsError(
+            f"{path}: would have {nbytes:,} bytes, and {free:,} are free there: make fewer rows or columns"
+        )
+    if kind in (".parquet", ".csv"):
         raise GpufsError(f"{path}: tables are made as Arrow files (name it .arrow), or as folders of .npy files")
-    if path.suffix in _ARROW:
+    if kind in _ARROW:
         _write_arrow(path, nrows, names, seed, threads, on_progress)
         return path.stat().st_size
     with _new_folder(path) as folder, ExitStack() as opened:

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -79,18 +79,29 @@ class Unfinished:
         self._saved_at = time.monotonic()
 
     def publish(self, path: Path, state: State) -> None:
-        """Gives the output its name, and removes the folder. If that fails, all that is done stays."""
+        """Gives the output its name, and removes the folder. If that fails, all that is done stays.
+
+        An interruption that comes when the output has its name is too late.
+        """
         self.save(state)
         if not self._may_save:
             raise GpufsError(f"{path}: not all that was written came to the disk: start again")
         try:
             os.replace("out", path, src_dir_fd=self._there)
+            self.remove()
         except OSError as error:
             raise GpufsError(f"{path}: cannot be written: {error.strerror}; it is {self.folder / 'out'} now") from error
-        self.remove()
+        except KeyboardInterrupt:
+            if "out" in self._names():
+                raise
+            self.remove()
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("out", "runs", "state.new", "state"):  # what makes it known as ours goes last
+            with suppress(OSError):
+                os.unlink(name, dir_fd=self._there)
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def _names(self) -> set[str]:
         return set(os.listdir(self._there))  # noqa: PTH208
@@ -103,7 +114,12 @@ class Unfinished:
 
     def _open(self, name: str, is_new: bool, files: ExitStack) -> BinaryIO:
         anew = os.O_CREAT if is_new else 0
-        number = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | anew, 0o666, dir_fd=self._there)
+        try:
+            number = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | anew, 0o666, dir_fd=self._there)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP):
+                raise self._damaged() from None
+            raise
         stream = files.enter_context(os.fdopen(number, "r+b"))
         if not stat.S_ISREG(os.fstat(number).st_mode):
             raise self._damaged()
@@ -138,7 +154,8 @@ class Unfinished:
             state = (int(told["piece_nbytes"]), int(told["npieces"]), bytes.fromhex(told["so_far"]))
             sizes = (int(told["sizes"][0]), int(told["sizes"][1]))
             ranges = 0 <= state[0] < 1 << 63 and 0 <= state[1] < 1 << 63 and len(state[2]) == 8
-            if told["format"] != _FORMAT or not isinstance(facts, dict) or not ranges:
+            kinds = isinstance(facts, dict) and isinstance(of, list)
+            if told["format"] != _FORMAT or not kinds or not ranges:
                 raise ValueError
         except (ValueError, KeyError, TypeError, IndexError, OverflowError):
             raise self._damaged() from None
@@ -149,7 +166,8 @@ class Unfinished:
                 said = f"{name} {facts.get(name)}, not {self._facts.get(name)}"
                 raise GpufsError(f"{self.folder}: is of another job ({said}): give the same options, or remove it")
         if of != self._input:
-            raise GpufsError(f"{self.folder}: is of an input that has changed since: remove it to begin anew")
+            what = "an input that has changed since" if of[:1] == self._input[:1] else "another input"
+            raise GpufsError(f"{self.folder}: is of {what}: remove it to begin anew")
         return _Kept(state, sizes)
 
 
@@ -161,7 +179,8 @@ def unfinished(out: Path, facts: dict[str, Any], of: Stamp) -> Iterator[Unfinish
     """
     folder = out.with_name(f"{out.name}.unfinished")
     try:
-        folder.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            folder.mkdir()
         with ExitStack() as files:
             kept = Unfinished(folder, facts, of, files)
             try:
@@ -169,5 +188,7 @@ def unfinished(out: Path, facts: dict[str, Any], of: Stamp) -> Iterator[Unfinish
             finally:
                 if not kept.is_anything_done:
                     kept.remove()  # while nobody else may work in it
+    except NotADirectoryError as error:
+        raise GpufsError(f"{folder}: is there, and is no folder: rename it") from error
     except OSError as error:
         raise GpufsError(f"{folder}: cannot be written: {error.strerror or error}") from error

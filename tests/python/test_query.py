@@ -256,6 +256,17 @@ def test_trips_are_the_same_in_each_format_and_by_any_threads(trips: Path, tmp_p
     assert not np.array_equal(np.load(tmp_path / "others/trip_distance.npy"), first)
 
 
+def test_tables_that_cannot_have_room_are_not_begun(tmp_path: Path) -> None:
+    said = ask("synth", "--rows", 10**12, "-o", tmp_path / "t.arrow")
+    assert said.exit_code == 1 and "are free there: make fewer rows or columns" in said.stderr
+    assert names_in(tmp_path) == []
+
+
+def test_one_condition_is_understood(trips: Path) -> None:
+    said = ask("run", trips, "-w", "fare_amount > 3", "-w", "fare_amount < 4")
+    assert said.exit_code == 2 and "one condition is understood" in said.stderr
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_queries_of_taxis(engine: str, trips: Path) -> None:
     columns = {name: np.load(trips / f"{name}.npy") for name in TAXI_COLUMNS}
@@ -411,7 +422,7 @@ def test_an_interruption_leaves_nothing(command: str, sent: signal.Signals, stat
     write_folder(tmp_path / "t", {"x": np.ones(4_000_000, np.uint8)})
     arguments = {
         "run": ["run", "t", "-w", "x > 0", "-s", "x", "--engine", "simt"],
-        "synth": ["synth", "--rows", str(2**40), "-o", "new", "--columns", "VendorID", "--threads", "1"],
+        "synth": ["synth", "--rows", str(2**29), "-o", "new", "--columns", "VendorID", "--threads", "1"],
     }
     started = subprocess.Popen(
         [sys.executable, "-m", "gpufs", "query", *arguments[command]],

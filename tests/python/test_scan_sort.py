@@ -274,7 +274,7 @@ def test_what_is_kept_is_of_one_job_and_one_input(tmp_path: Path) -> None:
             scan_sort.of_file(source, tmp_path / "out", by, resume=True)
 
     refused("is of another job [(]op add, not max[)]: give the same", some_work("scan", "cpu", "max"))
-    refused("is of another job [(]key None, not f32[)]", some_work("sort", "cpu"))
+    refused("is of another job [(]it is scanned, not sorted[)]", some_work("sort", "cpu"))
     kept = (folder / "state").read_text()
     (folder / "state").write_text(kept[:-5])
     refused("is damaged, or of another version")
@@ -290,7 +290,7 @@ def test_what_is_kept_is_of_one_job_and_one_input(tmp_path: Path) -> None:
     (folder / "state").write_text(kept)
     (folder / "out").rename(tmp_path / "elsewhere")
     (folder / "out").symlink_to(tmp_path / "elsewhere")
-    refused("out.unfinished: cannot be written: Too many levels of symbolic links")
+    refused("is damaged, or of another version")
     (folder / "out").unlink()
     (folder / "runs").unlink()
     (folder / "state").unlink()
@@ -328,6 +328,37 @@ def test_what_cannot_get_its_name_stays(tmp_path: Path) -> None:
     with pytest.raises(gpufs.GpufsError, match="File name too long"):
         scan_sort.of_file(source, tmp_path / ("n" * 250), work, resume=True)
     assert names_in(tmp_path) == ["in", "out"]
+
+
+@pytest.mark.parametrize("has_name", [False, True])
+def test_an_interruption_at_the_end_loses_nothing(
+    has_name: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, to, work = tmp_path / "in", tmp_path / "out", some_work("sort", "cpu")
+    values = real_numbers(source)
+    replace = os.replace
+
+    def interrupted(name: str, path: Any, **where: Any) -> None:
+        if name == "out" and not has_name:
+            raise KeyboardInterrupt
+        replace(name, path, **where)
+        if name == "out":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", interrupted)
+        if has_name:
+            scan_sort.of_file(source, to, work, resume=True)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                scan_sort.of_file(source, to, work, resume=True)
+    assert names_in(tmp_path) == (["in", "out"] if has_name else ["in", "out.unfinished"])
+    if not has_name:
+        assert scan_sort.of_file(source, to, work, resume=True).share == 0
+    np.testing.assert_array_equal(np.fromfile(to, "f4"), np.sort(values))
+    (tmp_path / "out.unfinished").write_text("mine")
+    with pytest.raises(gpufs.GpufsError, match="unfinished: is there, and is no folder: rename it"):
+        scan_sort.of_file(source, to, work, resume=True)
 
 
 def test_after_an_error_of_the_disk_nothing_more_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
