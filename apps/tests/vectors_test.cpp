@@ -343,6 +343,37 @@ TEST_F(damaged_index, centroids_have_another_sum) {
   put(centroids_at(5) + 4, &x, 4);
   expect("the table of its lists or their centroids are damaged");
 }
+TEST_F(damaged_index, centroids_are_those_of_other_lists_and_the_sums_are_right) {
+  const std::uint64_t at = centroids_at(5), ids_at = at + 8 * row_nbytes, nbytes = group_nbytes(8);
+  const auto expect_with = [&](std::uint64_t where, const auto& value) {
+    SetUp();
+    put(where, &value, sizeof value);
+    const std::string all = bytes();
+    header head{};
+    std::memcpy(&head, all.data(), sizeof head);
+    const std::uint32_t table = crc32(0, all.data() + sizeof head, 5 * sizeof(list_entry));
+    head.front_crc32 = crc32(table, all.data() + at, nbytes);
+    head.crc32 = crc32(0, &head, offsetof(header, crc32));
+    put(0, &head, sizeof head);
+    expect("the centroids of lists from 0 on are damaged");
+  };
+  expect_with(ids_at, std::uint32_t{1'000'000'000});
+  expect_with(ids_at + 4, std::uint32_t{0});      // which is there already
+  expect_with(ids_at + 5 * 4, std::uint32_t{5});  // of no list
+  expect_with(at + 4, std::numeric_limits<float>::quiet_NaN());
+  expect_with(at + 4, -std::numeric_limits<float>::infinity());
+}
+TEST_F(damaged_index, header_tells_of_centroids_that_are_a_hole) {
+  header head{};
+  std::memcpy(&head, bytes().data(), sizeof head);
+  head.nlists = 1 << 20;
+  head.dim = 1 << 10;  // 4 GiB of them
+  head.file_nbytes = lists_at(head.nlists, head.dim);
+  head.crc32 = crc32(0, &head, offsetof(header, crc32));
+  put(0, &head, sizeof head);
+  std::filesystem::resize_file(path(), head.file_nbytes);
+  expect("the centroids of lists from 0 on are damaged");
+}
 TEST_F(damaged_index, lists_are_checked_when_that_is_asked_for) {
   const std::uint64_t begin = index_file(path()).lists()[3].begin;
   const float x = 1.5f, nan = std::numeric_limits<float>::quiet_NaN();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/vectors/index_file.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -15,6 +17,7 @@ namespace gpufs::apps::vectors {
 namespace {
 
 const char* const how_to_make = "`gpufs vectors build` makes indexes";
+constexpr std::uint64_t centroids_at_once = 16 << 20;  // bytes
 
 }  // namespace
 
@@ -56,20 +59,52 @@ void index_file::check_header() {
 
 void index_file::read_front() {
   entries_.resize(nlists());
-  centroids_.resize(groups_of(nlists()) * group_nbytes(dim()));
   file_.read(entries_.data(), entries_.size() * sizeof entries_[0], sizeof(header));
-  file_.read(centroids_.data(), centroids_.size(), centroids_at(nlists()));
-  std::uint32_t sum = crc32(0, entries_.data(), entries_.size() * sizeof entries_[0]);
-  sum = crc32(sum, centroids_.data(), centroids_.size());
+  std::uint64_t nvectors = 0;
+  for (const list_entry& entry : entries_) nvectors += entry.nvectors;
+  const bool is_sum_right = nvectors == head_.nvectors;  // else places may be too large for 64 bits
+  list_places at = is_sum_right ? places_of(entries_, dim()) : list_places{};
+  const std::uint32_t sum = read_centroids(crc32(0, entries_.data(), entries_.size() * sizeof entries_[0]));
   if (sum != head_.front_crc32) {
     fail("the table of its lists or their centroids are damaged (their checksum is another): build or copy the index again");
   }
-  std::uint64_t nvectors = 0;
-  for (const list_entry& entry : entries_) nvectors += entry.nvectors;
-  list_places at = places_of(entries_, dim());
-  if (nvectors != head_.nvectors || at.end != head_.file_nbytes)
-    fail("its lists have other sizes than the header says: build it again");
+  if (!is_sum_right || at.end != head_.file_nbytes) fail("its lists have other sizes than the header says: build it again");
   lists_ = std::move(at.lists);
+}
+
+std::uint32_t index_file::read_centroids(std::uint32_t sum) {
+  const std::uint64_t nbytes = group_nbytes(dim()), all = groups_of(nlists()) * nbytes;
+  try {
+    centroids_.reserve(all);
+  } catch (const std::bad_alloc&) {
+    fail("there is no memory for its centroids, " + std::to_string(all) + " bytes", ENOMEM);
+  }
+  // A piece at a time, each checked: what a header says of a file with holes does not take memory that only holes would fill.
+  const std::uint64_t piece = std::max<std::uint64_t>(1, centroids_at_once / nbytes) * nbytes;
+  while (centroids_.size() < all) {
+    const std::uint64_t before = centroids_.size();
+    centroids_.resize(std::min(all, before + piece));
+    file_.read(centroids_.data() + before, centroids_.size() - before, centroids_at(nlists()) + before);
+    sum = crc32(sum, centroids_.data() + before, centroids_.size() - before);
+    for (std::uint64_t group = before / nbytes; group < centroids_.size() / nbytes; ++group) check_centroids(group);
+  }
+  return sum;
+}
+
+// A search takes their ids as numbers of lists, so a sum that is right is not enough.
+void index_file::check_centroids(std::uint64_t group) const {
+  const std::byte* const begin = centroids_.data() + group * group_nbytes(dim());
+  const auto* const elements = reinterpret_cast<const float*>(begin);
+  const auto* const ids = reinterpret_cast<const std::uint32_t*>(begin + std::uint64_t{dim()} * row_nbytes);
+  bool is_good = std::all_of(elements, elements + std::uint64_t{dim()} * group_vectors, [](float x) { return std::isfinite(x); });
+  for (std::uint32_t lane = 0; lane < group_vectors; ++lane) {
+    const std::uint64_t list = group * group_vectors + lane;
+    is_good = is_good && ids[lane] == (list < nlists() ? list : std::uint64_t{no_id});
+  }
+  if (!is_good) {
+    fail("the centroids of lists from " + std::to_string(group * group_vectors) +
+         " on are damaged (they have other numbers, or elements that are no numbers): build or copy the index again");
+  }
 }
 
 void index_file::check_lists(unsigned nthreads, const progress_function& progress) const {

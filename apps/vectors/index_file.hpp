@@ -41,6 +41,8 @@ class index_file {
  private:
   void check_header();
   void read_front();
+  std::uint32_t read_centroids(std::uint32_t sum);  // the sum with theirs
+  void check_centroids(std::uint64_t group) const;
 
   input_file file_;
   header head_{};
