@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include "apps/crc32.hpp"
 #include "apps/vectors/builder.hpp"
 #include "apps/vectors/engine.hpp"
+#include "apps/vectors/plan.hpp"
 #include "apps/vectors/synth.hpp"
 #include "gpufs/simt/config.hpp"
 #include "said.hpp"
@@ -233,6 +235,16 @@ TEST_F(vectors, with_what_is_no_number_are_refused) {
   EXPECT_TRUE(names().empty());
 }
 
+TEST_F(vectors, have_as_many_elements_as_an_index_can_be_opened_with) {
+  const auto by = make_quantizer(by_threads, {0, 0}, 2);
+  for (const std::uint32_t dim : {0u, 70'000u}) {
+    const std::vector<float> centroid(dim);
+    EXPECT_EQ(said([&] { index_builder(path(), centroid.data(), 1, dim, *by, {.base = "base"}); }),
+              "base: has vectors of " + std::to_string(dim) + " elements, and an index takes 1 to 65536");
+  }
+  EXPECT_TRUE(names().empty());
+}
+
 TEST_F(vectors, that_change_between_the_passes_are_refused) {
   const auto base = drawn(3, 0, 250), centroids = drawn(3, 5'000, 2);
   for (const std::size_t n : {249u, 251u}) {
@@ -280,6 +292,21 @@ TEST_F(vectors, are_looked_for_until_somebody_stops_it) {
     by->search({base.data(), 1}, {1, 30, 100}, found.data(), nobody);
     EXPECT_EQ(found[0], key_of(0, 0));
   }
+}
+
+TEST(vectors_plan, of_one_query_has_larger_pieces_where_results_take_too_much_memory) {
+  const std::vector<place> lists{{0, 1'000}, {4'096'000, 0}, {8'192'000, 90}};
+  for (const std::uint64_t most : {1'000, 20, 3, 2}) {
+    const plan what = make_plan(lists, {}, 0, 1, {4096, 8, 2, 500, most});
+    ASSERT_EQ(what.slots.size(), 2u) << most;
+    EXPECT_LE(what.slots[1], most);
+    EXPECT_EQ(what.units.size(), what.slots[1]);
+    std::uint64_t ngroups = 0;
+    for (const unit& of : what.units) ngroups += of.ngroups;
+    EXPECT_EQ(ngroups, 1'090u);
+  }
+  EXPECT_TRUE(make_plan(lists, {}, 0, 1, {4096, 8, 2, 500, 1}).slots.empty());
+  EXPECT_TRUE(make_plan(lists, {}, 0, 2, {4096, 8, 2, 500, 4}).slots.empty());  // they are halved first
 }
 
 // A file with some bytes changed or cut off, and what is said of it.
@@ -402,6 +429,33 @@ TEST_F(damaged_index, file_is_cut_while_it_is_read) {
               }).find("was truncated, replaced or written"),
               std::string::npos)
         << kernels;
+  }
+}
+TEST_F(damaged_index, file_is_another_one_when_the_engine_opens_it_or_when_it_was_searched) {
+  const auto replace = [&] {
+    std::filesystem::rename(path(), path() + ".old");
+    std::filesystem::copy_file(path() + ".old", path());
+  };
+  const auto write = [&] {  // the same bytes, at another time
+    const std::string all = bytes();
+    put(lists_at(5, 8), all.data() + lists_at(5, 8), 4);
+    std::filesystem::last_write_time(path(), std::filesystem::file_time_type::clock::now() + std::chrono::seconds(1));
+  };
+  const std::string words = path() + ": was truncated, replaced or written by others while it was read: try again";
+  std::vector<std::uint64_t> found(20);
+  for (const bool is_replaced : {true, false}) {
+    for (const bool kernels : {by_threads, by_kernels}) {
+      const index_file index(path());
+      const auto by = make(kernels, index);
+      const auto search = [&] { by->search({base_.data(), 20}, {1, 5, 100}, found.data(), nobody); };
+      search();
+      is_replaced ? replace() : write();
+      EXPECT_EQ(said(search), words) << kernels;
+    }
+    const index_file index(path());
+    is_replaced ? replace() : write();
+    EXPECT_EQ(said([&] { make(by_kernels, index); }), words);
+    EXPECT_EQ(said([&] { index.check_lists(2, nobody); }), words);
   }
 }
 

@@ -18,6 +18,12 @@ namespace {
 
 constexpr std::uint64_t rows_a_share = 1024;
 
+std::uint32_t checked_dim(std::uint32_t dim, const std::string& base) {
+  if (dim >= 1 && dim <= most_dim) return dim;
+  throw gpufs::error(
+      base + ": has vectors of " + std::to_string(dim) + " elements, and an index takes 1 to " + std::to_string(most_dim), EINVAL);
+}
+
 }  // namespace
 
 std::uint64_t first_bad_row(const query_rows& rows, std::uint32_t dim, unsigned nthreads) {
@@ -45,7 +51,12 @@ std::uint64_t first_bad_row(const query_rows& rows, std::uint32_t dim, unsigned 
 
 index_builder::index_builder(const std::string& path, const float* centroids, std::uint32_t nlists, std::uint32_t dim,
                              quantizer& by, const build_options& options)
-    : options_(options), dim_(dim), by_(by), file_(path), centroids_(to_groups(centroids, nlists, dim)), entries_(nlists) {}
+    : options_(options),
+      dim_(checked_dim(dim, options.base)),
+      by_(by),
+      file_(path),
+      centroids_(to_groups(centroids, nlists, dim)),
+      entries_(nlists) {}
 
 void index_builder::check(const query_rows& vectors, std::uint64_t first) const {
   const std::uint64_t bad = first_bad_row(vectors, dim_, options_.nthreads);

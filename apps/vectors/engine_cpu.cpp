@@ -139,6 +139,7 @@ void nearest_centroids(cpu_scanner& by, std::span<const std::byte> centroids, st
                       to + std::uint64_t{half} * nprobe, look);
     return;
   }
+  if (what.slots.empty()) throw too_many_results();
   std::vector<std::uint64_t> keys(std::size_t{n} * nprobe);
   by.run(centroids.data(), what, queries, nprobe, keys.data(), look);
   std::transform(keys.begin(), keys.end(), to, [](std::uint64_t key) { return id_of(key); });
@@ -171,6 +172,7 @@ class cpu_engine final : public engine {
       done += n;
       progress(done, queries.n);
     }
+    index_.check_unchanged();
     facts.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return facts;
   }
@@ -187,8 +189,7 @@ class cpu_engine final : public engine {
                    nprobe, n - half, k, nearest + std::uint64_t{half} * k, look);
       return;
     }
-    if (what.slots.empty())
-      index_.fail("a single query's results do not fit into memory: ask for fewer lists or neighbours", ENOMEM);
+    if (what.slots.empty()) throw too_many_results();
     if (!scanner_.run(index_.map(), what, rows, k, nearest, look)) index_.fail_changed();
   }
 

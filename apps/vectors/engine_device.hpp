@@ -104,13 +104,15 @@ class scanner {
                                        found,
                                        bounds_.copy_of(far),
                                        state_.get()};
-    launch_watched<block_threads, least_blocks>(
-        config(nblocks), kernel, device_,
-        [&] { look(std::min<std::uint64_t>(state_.read_one().next, what.units.size()), what.units.size()); },
-        [&] {
-          const std::uint32_t stop = 1;
-          device_.copy_to_device(&state_.get()->stop, &stop, sizeof stop);
-        });
+    if (!what.units.empty()) {  // lists that have vectors; look() gets a part of something
+      launch_watched<block_threads, least_blocks>(
+          config(nblocks), kernel, device_,
+          [&] { look(std::min<std::uint64_t>(state_.read_one().next, what.units.size()), what.units.size()); },
+          [&] {
+            const std::uint32_t stop = 1;
+            device_.copy_to_device(&state_.get()->stop, &stop, sizeof stop);
+          });
+    }
     if (const std::int64_t error = state_.read_one().error; error != 0) throw read_failure{static_cast<int>(error)};
     std::uint64_t* const nearest = nearest_(std::uint64_t{nqueries} * k);
     const merge_kernel merge{slots_.copy_of(what.slots), nqueries, k, found, bounds_(0), nearest};
@@ -167,6 +169,7 @@ class device_centroids {
       numbers.insert(numbers.end(), rest.begin(), rest.end());
       return numbers;
     }
+    if (what.slots.empty()) throw too_many_results();
     for (const std::uint64_t key : by.run(in_memory{groups_.get(), 2}, what, first, nprobe, look)) {
       numbers.push_back(id_of(key));
     }
@@ -193,8 +196,7 @@ void search_lists(scanner& by, const Elements& elements, std::span<const place> 
                  n - half, k, nearest + std::uint64_t{half} * k, look);
     return;
   }
-  if (what.slots.empty())
-    throw gpufs::error("a single query's results do not fit into memory: ask for fewer lists or neighbours", ENOMEM);
+  if (what.slots.empty()) throw too_many_results();
   const std::vector<std::uint64_t> keys = by.run(elements, what, first, k, look);
   std::copy(keys.begin(), keys.end(), nearest);
 }
@@ -232,6 +234,7 @@ class device_engine final : public engine {
         opened_(opened()),
         scanner_(index.dim(), fs_.device(), fs_.options().cache_nbytes / fs_.options().page_nbytes / 4),
         centroids_(index.centroids(), index.nlists(), fs_.device()) {
+    index_.check_unchanged();  // or opened_ could be another file
     opened_.advise(advice::whole);
   }
 
@@ -248,6 +251,7 @@ class device_engine final : public engine {
       if (failure.error == -ENOMEM) index_.fail("no page of the cache was free for long: allow more by --cache-size", ENOMEM);
       index_.fail(std::string("cannot be read: ") + std::strerror(-failure.error), -failure.error);
     }
+    index_.check_unchanged();
     facts.bytes_read = fs_.counters().bytes_filled - before;
     facts.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return facts;

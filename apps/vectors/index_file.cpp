@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <new>
 #include <thread>
 #include <utility>
@@ -18,6 +19,13 @@ namespace {
 
 const char* const how_to_make = "`gpufs vectors build` makes indexes";
 constexpr std::uint64_t centroids_at_once = 16 << 20;  // bytes
+
+// Zeros: there is none, and who opens it says why.
+struct stat stat_of(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0) about = {};
+  return about;
+}
 
 }  // namespace
 
@@ -32,9 +40,19 @@ list_places places_of(const std::vector<list_entry>& entries, std::uint32_t dim)
   return all;
 }
 
-index_file::index_file(std::string path) : file_(std::move(path), "read") {
+index_file::index_file(std::string path)
+    : absolute_(std::filesystem::absolute(path).string()), before_(stat_of(absolute_)), file_(std::move(path), "read") {
   check_header();
   read_front();
+  check_unchanged();
+}
+
+// The file of file_ is open, so no other can have its number: where the path has the stamp of before, it names that file.
+void index_file::check_unchanged() const {
+  const struct stat now = stat_of(absolute_);
+  const bool is_same = now.st_dev == before_.st_dev && now.st_ino == before_.st_ino && now.st_size == before_.st_size &&
+                       now.st_mtim.tv_sec == before_.st_mtim.tv_sec && now.st_mtim.tv_nsec == before_.st_mtim.tv_nsec;
+  if (!is_same) fail_changed();
 }
 
 void index_file::check_header() {
@@ -141,6 +159,7 @@ void index_file::check_lists(unsigned nthreads, const progress_function& progres
     const std::uint64_t now = done.fetch_add(lists_[list].ngroups * nbytes, std::memory_order_relaxed);
     if (std::this_thread::get_id() == caller) progress(now, file_.nbytes());
   });
+  check_unchanged();
   progress(file_.nbytes(), file_.nbytes());
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file of an index, open: its header, lists and centroids, checked. Host code.
 #pragma once
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -37,6 +39,9 @@ class index_file {
   // Throws gpufs::error: "PATH: what".
   [[noreturn]] void fail(const std::string& what, int error = 0) const;
   [[noreturn]] void fail_changed() const;  // it was cut, or replaced
+  // Throws the same where the path names another file by now than when this was opened, or the file was written since. Who opens
+  // the path again asks after that, and who has read lists asks before it gives results.
+  void check_unchanged() const;
 
  private:
   void check_header();
@@ -44,6 +49,8 @@ class index_file {
   std::uint32_t read_centroids(std::uint32_t sum);  // the sum with theirs
   void check_centroids(std::uint64_t group) const;
 
+  std::string absolute_;  // the path, also where the working folder changes
+  struct stat before_;    // of the path, taken before file_ opens it
   input_file file_;
   header head_{};
   std::vector<list_entry> entries_;

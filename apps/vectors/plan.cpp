@@ -2,6 +2,7 @@
 #include "apps/vectors/plan.hpp"
 
 #include <algorithm>
+#include <cerrno>
 
 namespace gpufs::apps::vectors {
 namespace {
@@ -22,13 +23,24 @@ plan make_plan(std::span<const place> lists, std::span<const std::uint32_t> chos
   }
   std::uint64_t work = 0;
   for (std::uint32_t list = 0; list < nlists; ++list) work += lists[list].ngroups * divided_up(begins[list + 1], limits.tile);
-  const std::uint64_t piece_groups = std::max<std::uint64_t>(limits.least_groups, divided_up(work, limits.units_wanted));
+  std::uint64_t piece_groups = std::max<std::uint64_t>(limits.least_groups, divided_up(work, limits.units_wanted));
   const auto pieces_of = [&](std::uint32_t list) { return divided_up(lists[list].ngroups, piece_groups); };
 
+  const auto count_slots = [&] {
+    std::uint64_t n = 0;
+    for (std::uint32_t list = 0; list < nlists; ++list) n += begins[list + 1] * pieces_of(list);
+    return n;
+  };
+  std::uint64_t nslots = count_slots();
+  if (nqueries == 1) {  // more can be searched one after the other
+    std::uint64_t longest = 0;
+    for (const place& list : lists) longest = std::max<std::uint64_t>(longest, list.ngroups);
+    for (; nslots > limits.most_slots && piece_groups < longest; nslots = count_slots()) piece_groups *= 2;
+  }
+
   plan all;
-  std::uint64_t nslots = 0, nprobes = 0;
+  std::uint64_t nprobes = 0;
   for (std::uint32_t list = 0; list < nlists; ++list) {
-    nslots += begins[list + 1] * pieces_of(list);
     nprobes += begins[list + 1];
     begins[list + 1] += begins[list];
   }
@@ -59,6 +71,10 @@ plan make_plan(std::span<const place> lists, std::span<const std::uint32_t> chos
     }
   }
   return all;
+}
+
+gpufs::error too_many_results() {
+  return gpufs::error("a single query's results do not fit into memory: ask for fewer lists or neighbours", ENOMEM);
 }
 
 }  // namespace gpufs::apps::vectors

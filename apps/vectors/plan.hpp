@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/vectors/format.hpp"
+#include "gpufs/mount.hpp"
 
 namespace gpufs::apps::vectors {
 
@@ -32,12 +33,15 @@ struct plan_limits {
   std::uint64_t group_nbytes;
   std::uint32_t tile;          // queries a unit, at most
   std::uint32_t least_groups;  // of a piece
-  std::uint64_t units_wanted;  // so many, where lists are long enough
+  std::uint64_t units_wanted;  // so many, where lists are long enough; fewer for a single query that would have too many slots
   std::uint64_t most_slots;    // else the plan is empty
 };
 
 // nprobe lists of each query, or, where `chosen` is empty, all lists of each of nqueries.
 plan make_plan(std::span<const place> lists, std::span<const std::uint32_t> chosen, std::uint32_t nprobe, std::uint32_t nqueries,
                const plan_limits& limits);
+
+// Of a plan for a single query that is empty.
+gpufs::error too_many_results();
 
 }  // namespace gpufs::apps::vectors
