@@ -5,10 +5,13 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -96,6 +99,34 @@ nb::tuple list_of(const index_file& index, std::uint32_t list) {
   return nb::make_tuple(to_numpy(std::move(rows), n, dim), to_numpy(std::move(ids), 1, n));
 }
 
+// An engine takes one call at a time. It is locked when the interpreter's lock is not held, which progress() needs meanwhile; a
+// progress() that calls the same object would wait for itself, and is told so.
+class one_call {
+ public:
+  class taken {
+   public:
+    taken(one_call& of, const char* what) : of_(of) {
+      if (of.caller_.load(std::memory_order_relaxed) == std::this_thread::get_id())
+        throw gpufs::error(std::string(what) + " is called by its own progress function: let that return first");
+      of.lock_.lock();
+      of.caller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    }
+    ~taken() {
+      of_.caller_.store({}, std::memory_order_relaxed);
+      of_.lock_.unlock();
+    }
+    taken(const taken&) = delete;
+    taken& operator=(const taken&) = delete;
+
+   private:
+    one_call& of_;
+  };
+
+ private:
+  std::mutex lock_;
+  std::atomic<std::thread::id> caller_{};  // only a thread itself stores its own number
+};
+
 class searcher {
  public:
   searcher(const index_file& index, const std::string& name, const engine_options& options) {
@@ -116,6 +147,7 @@ class searcher {
     std::vector<float> distances(n * k);
     const search_facts facts = [&] {
       const unlocked others;
+      const one_call::taken mine(one_call_, "a search");
       std::vector<std::uint64_t> keys(n * k);
       const search_facts of = engine_->search({floats_at(queries), n}, {k, nprobe, batch}, keys.data(), told);
       for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -135,6 +167,7 @@ class searcher {
   }
 
  private:
+  one_call one_call_;
   std::unique_ptr<engine> engine_;
 };
 
@@ -152,20 +185,24 @@ class builder {
     const nb::object nobody = nb::none();
     const auto look = to_progress(nobody);  // Control-C ends it
     const unlocked others;
-    builder_->count({floats_at(rows), n}, look);
+    const one_call::taken mine(one_call_, "a builder");
+    opened().count({floats_at(rows), n}, look);
   }
   void begin_lists() {
     const unlocked others;
-    builder_->begin_lists();
+    const one_call::taken mine(one_call_, "a builder");
+    opened().begin_lists();
   }
   void add(std::uintptr_t rows, std::uint64_t n) {
     const unlocked others;
-    builder_->add({floats_at(rows), n});
+    const one_call::taken mine(one_call_, "a builder");
+    opened().add({floats_at(rows), n});
   }
   nb::dict finish() {
     const build_report report = [&] {
       const unlocked others;
-      return builder_->finish();
+      const one_call::taken mine(one_call_, "a builder");
+      return opened().finish();
     }();
     nb::dict d;
     d["nvectors"] = report.nvectors;
@@ -177,11 +214,18 @@ class builder {
   }
   void close() {
     const unlocked others;
+    const one_call::taken mine(one_call_, "a builder");
     builder_.reset();
     by_.reset();
   }
 
  private:
+  index_builder& opened() {
+    if (!builder_) throw gpufs::error("the builder is closed");
+    return *builder_;
+  }
+
+  one_call one_call_;
   std::unique_ptr<quantizer> by_;
   std::unique_ptr<index_builder> builder_;
 };

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import operator
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -51,10 +54,12 @@ def rows_of(of: Rows | ArrayLike | str | os.PathLike[str], what: str, name: str 
 
     Raises GpufsError.
     """
+    if isinstance(of, (_RowsInFile, _RowsInMemory, _RowsOfCaller)):
+        return of
     if isinstance(of, (str, os.PathLike)):
         return _RowsInFile(of, name)
     if hasattr(of, "read") and hasattr(of, "check_unchanged"):
-        return cast(Rows, of)
+        return _RowsOfCaller(cast(Rows, of), what)
     return _RowsInMemory(of, what)
 
 
@@ -95,10 +100,50 @@ class _RowsInMemory:
         """The caller keeps it."""
 
 
+class _RowsOfCaller:
+    """Rows of any class: what it gives is checked, as C++ reads as many bytes as the shape says."""
+
+    def __init__(self, of: Rows, what: str) -> None:
+        self._of = of
+        self.name = str(getattr(of, "name", what))
+        try:
+            shape = tuple(operator.index(each) for each in of.shape)
+        except (AttributeError, TypeError):
+            raise GpufsError(f"{self.name}: has no shape of two whole numbers: how many, elements of each") from None
+        self.shape = _checked(shape, np.dtype(np.float32), self.name)
+        if self.shape[0] < 0:
+            raise GpufsError(f"{self.name}: has {self.shape[0]} vectors")
+
+    def read(self, begin: int, end: int) -> Floats:
+        rows = np.asarray(self._of.read(begin, end))
+        wanted = (end - begin, self.shape[1])
+        if rows.shape != wanted or rows.dtype.kind not in "biuf":
+            raise GpufsError(
+                f"{self.name}: vectors {begin} to {end} were read as {list(rows.shape)} of {rows.dtype}, and "
+                f"{list(wanted)} of numbers were asked for"
+            )
+        return _floats(rows)
+
+    def check_unchanged(self) -> None:
+        self._of.check_unchanged()
+
+
+@contextmanager
+def _errors_of(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise GpufsError(f"{name}: {error.strerror or error}") from error
+
+
 class _RowsInFile:
     def __init__(self, path: str | os.PathLike[str], name: str | None) -> None:
         self._path = Path(path)
         self.name = printable(self._path)
+        with _errors_of(self.name):
+            self._open(name)
+
+    def _open(self, name: str | None) -> None:
         self._stamp = stamp_of(self._path)
         self._before = 0  # bytes before each row
         suffix = self._path.suffix
@@ -143,6 +188,10 @@ class _RowsInFile:
         return Layout(8, (n, dim), dtype)
 
     def read(self, begin: int, end: int) -> Floats:
+        with _errors_of(self.name):
+            return self._read(begin, end)
+
+    def _read(self, begin: int, end: int) -> Floats:
         row_nbytes = self._before + self._layout.row_nbytes
         raw = np.empty((end - begin, row_nbytes), np.uint8)
         done = 0

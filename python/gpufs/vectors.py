@@ -38,11 +38,21 @@ class Found(NamedTuple):
 
 
 class Synthetic:
-    """Vectors of `gpufs vectors synth`, drawn when they are read: a base for build(), or queries."""
+    """Vectors of `gpufs vectors synth`, drawn when they are read: a base for build(), or queries.
+
+    Raises GpufsError where a number is out of its range.
+    """
 
     def __init__(
         self, n: int, dim: int, *, clusters: int = 1000, spread: float = 0.3, seed: int = 0, first: int = 0
     ) -> None:
+        numbers = {"n": (n, 0, _vectors.MOST_VECTORS), "dim": (dim, 1, _vectors.MOST_DIM)}
+        numbers |= {"clusters": (clusters, 1, 2**31), "seed": (seed, 0, 2**64 - 1), "first": (first, 0, 2**40)}
+        for name, (value, least, most) in numbers.items():
+            if not least <= operator.index(value) <= most:
+                raise GpufsError(f"synthetic vectors: {name} is {value}, and may be {least} to {most}")
+        if not 0 <= spread <= 1e6:
+            raise GpufsError(f"synthetic vectors: spread is {spread}, and may be 0 to 1e6")
         self.shape = (n, dim)
         self.name = f"{n} synthetic vectors"
         self._first = first
@@ -178,6 +188,7 @@ def build(
 class Index:
     """An index, open to be searched: what takes a GPU long to set up is there for all searches. Close it, or use with.
 
+    Threads may share one: their searches wait for each other. A file that changes meanwhile is an error.
     cache: bytes of the page cache of a GPU ("8GiB", say). page: of its pages, a power of two.
     """
 
@@ -218,7 +229,8 @@ class Index:
         Of equally near ones those with lesser ids come first. batch: queries that are searched together. Raises
         GpufsError.
         """
-        if self._searcher is None:
+        searcher = self._searcher  # another thread may close() meanwhile
+        if searcher is None:
             raise GpufsError(f"{self.path}: is closed")
         rows = rows_of(queries, "the queries")
         n, dim = rows.shape
@@ -235,7 +247,7 @@ class Index:
         bad = _vectors.first_bad_row(values.ctypes.data, n, dim)
         if bad < n:
             raise GpufsError(f"{rows.name}: vector {bad} has an element that is no number (NaN or infinite)")
-        ids, distances, facts = self._searcher.search(
+        ids, distances, facts = searcher.search(
             values.ctypes.data,
             n,
             k=k,

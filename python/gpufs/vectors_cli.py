@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from enum import Enum
 from pathlib import Path
@@ -89,6 +90,20 @@ def synth(
         "time": f"{facts['seconds']:.1f} s",
     }
     tell(f"vectors {to}", rows, as_json, facts)
+
+
+def _publish(arrays: list[tuple[Path, Any]]) -> None:
+    """Writes .npy files, and puts them in their places when all are written."""
+    import numpy as np
+
+    if not arrays:
+        return
+    (path, values), *others = arrays
+    with replacing(path) as stream:
+        np.save(stream, values)
+        stream.flush()
+        os.fsync(stream.fileno())  # or the disk could be found full when others are in their places
+        _publish(others)
 
 
 def _npy_head(dtype: Any, shape: tuple[int, ...]) -> bytes:
@@ -218,7 +233,8 @@ def search(
     for each in outputs:
         check_writable(each)
         check_is_no_input(each, [(index, "the index"), (queries, "the file of the queries")])
-    if len(outputs) == 2 and outputs[0].absolute() == outputs[1].absolute():
+        check_new_file(each, (), _NPY, ".npy file")
+    if len({each.parent.resolve() / each.name for each in outputs}) < len(outputs):
         raise GpufsError(f"{to}: is to have both the ids and the distances")
     with sigterm_interrupts(), console.progress() as bar:
         with module.Index(index, engine=engine.value, threads=threads, cache=cache_nbytes, page=page_nbytes) as by:
@@ -235,12 +251,8 @@ def search(
             if recall:
                 bar.show("searching all lists", 0, 1)
                 facts["recall"] = by.recall(asked, found.ids, recall)
-        if to is not None:
-            with replacing(to) as stream:
-                np.save(stream, found.ids)
-        if distances is not None:
-            with replacing(distances) as stream:
-                np.save(stream, found.distances)
+        of_outputs = [(to, found.ids), (distances, found.distances)]
+        _publish([(path, values) for path, values in of_outputs if path is not None])
     seconds = max(facts["seconds"], 1e-9)
     rows = {
         "queries": facts["queries"],

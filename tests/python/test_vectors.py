@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,9 @@ def test_lists_without_vectors_get_some() -> None:
         (["search", "index", "queries.npy", "--out", "index"], 1, "index: is the index"),
         (["search", "index", "queries.npy", "--out", "queries.npy"], 1, "queries.npy: is the file of the queries"),
         (["search", "index", "queries.npy", "--out", "x.npy", "--distances", "x.npy"], 1, "both the ids and the dist"),
+        (["search", "index", "queries.npy", "--out", "x", "--distances", "sub/../x"], 1, "both the ids and the dist"),
+        (["search", "index", "queries.npy", "--out", "cut"], 1, "cut: is there already and is no .npy file"),
+        (["search", "index", "queries.npy", "--distances", "cut"], 1, "cut: is there already and is no .npy file"),
         (["search", "index", "queries.npy", "--out", "no/x.npy"], 1, "there is no folder"),
         (["search", "index", "queries.npy", "-k", "0"], 2, "-k"),
         (["search", "index", "queries.npy", "--page-size", "1000"], 2, "a power of two"),
@@ -225,6 +229,7 @@ def test_lists_without_vectors_get_some() -> None:
 )  # fmt: skip
 def test_errors_are_one_line_and_leave_nothing(arguments: list[str], status: int, words: str, folder: Path) -> None:
     whole, base = (folder / "index").read_bytes(), np.load("base.npy")
+    (folder / "sub").mkdir()
     (folder / "empty").write_bytes(b"")
     (folder / "cut").write_bytes(whole[:-1])
     (folder / "damaged").write_bytes(whole[:20] + b"\1" + whole[21:])
@@ -242,12 +247,13 @@ def test_errors_are_one_line_and_leave_nothing(arguments: list[str], status: int
     (folder / "cut.fvecs").write_bytes(np.array([DIM, *range(DIM - 1)], "<i4").tobytes())
     (folder / "mixed.fvecs").write_bytes(np.array([2, 0, 0, 3, 0, 0], "<i4").tobytes())
     (folder / "empty.fvecs").write_bytes(b"")
-    before = {name: (folder / name).read_bytes() for name in names_in(folder)}
+    before = {name: (folder / name).read_bytes() for name in names_in(folder) if name != "sub"}
     said = ask(*arguments)
     assert said.exit_code == status and words in said.stderr, said.stderr
     if status == 1:
         assert said.stderr.startswith("gpufs: ") and said.stderr.count("\n") == 1 and said.stdout == ""
-    assert before == {name: (folder / name).read_bytes() for name in names_in(folder)}
+    assert sorted([*before, "sub"]) == names_in(folder)
+    assert before == {name: (folder / name).read_bytes() for name in before}
 
 
 def test_calls_say_what_is_wrong(folder: Path) -> None:
@@ -266,6 +272,95 @@ def test_calls_say_what_is_wrong(folder: Path) -> None:
         vectors.build("base.npy", "x", train_by="luck")
     with pytest.raises(GpufsError, match="0 iterations"):
         vectors.build("base.npy", "x", iterations=0)
+    with pytest.raises(GpufsError, match=r"none.npy: No such file or directory"):
+        vectors.build("none.npy", "x")
+    for wrong, words in (
+        ({"clusters": 0}, "clusters is 0, and may be 1 to"),
+        ({"spread": float("nan")}, "spread is nan"),
+        ({"dim": 70_000}, "dim is 70000, and may be 1 to 65536"),
+        ({"seed": -1}, "seed is -1"),
+    ):
+        with pytest.raises(GpufsError, match=words):
+            vectors.Synthetic(**{"n": 10, "dim": 2, **wrong})  # type: ignore[arg-type]
+
+
+class Given:
+    """Rows of a caller."""
+
+    name = "what is given"
+
+    def __init__(self, rows: NDArray[Any], shape: Any = None) -> None:
+        self.rows = rows
+        self.shape = rows.shape if shape is None else shape
+
+    def read(self, begin: int, end: int) -> Any:
+        return self.rows[begin:end]
+
+    def check_unchanged(self) -> None:
+        """Nobody changes them."""
+
+
+def test_rows_of_any_class_are_checked(folder: Path) -> None:
+    base = np.load("base.npy")
+    as_doubles = np.asfortranarray(base.astype(np.float64))
+    vectors.build(Given(as_doubles), "given", lists=LISTS, train_by="numpy")
+    assert (folder / "given").read_bytes()[4096:] == (folder / "index").read_bytes()[4096:]
+    for given, words in (
+        (Given(base[:, :5], (N, DIM)), r"vectors 0 to 1500 were read as \[1500, 5\] of float32, and \[1500, 12\]"),
+        (Given(base[:-1], (N, DIM)), r"were read as \[1499, 12\]"),
+        (Given(base.astype(str)), "of numbers were asked for"),
+        (Given(base, (N, 70_000)), "vectors of 70000 elements, and an index takes 1 to 65536"),
+        (Given(base, (N,)), "what is given: has shape"),
+        (Given(base, "ab"), "has no shape of two whole numbers"),
+    ):
+        with pytest.raises(GpufsError, match=words):
+            vectors.build(given, "x", lists=LISTS, train_by="numpy")
+    with pytest.raises(GpufsError, match="were read as"):
+        vectors.search("index", Given(base[:2], (1000, DIM)))
+    assert names_in(folder) == ["base.npy", "given", "index", "queries.npy"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_threads_share_an_index(engine: str, folder: Path) -> None:
+    queries = np.load("queries.npy")
+    with vectors.Index("index", engine=engine) as index:
+        alone = [index.search(queries[:n], 3 + n % 5, nprobe=4) for n in range(1, 21)]
+        with ThreadPoolExecutor(4) as threads:
+            together = list(threads.map(lambda n: index.search(queries[:n], 3 + n % 5, nprobe=4), range(1, 21)))
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one.ids, other.ids)
+            np.testing.assert_array_equal(one.distances, other.distances)
+        with pytest.raises(GpufsError, match="a search is called by its own progress function"):
+            index.search(queries, progress=lambda done, total: index.search(queries) and None)
+        np.testing.assert_array_equal(index.search(queries[:20], 3, nprobe=4).ids, alone[-1].ids)
+
+
+def test_a_builder_that_is_closed_takes_nothing(folder: Path) -> None:
+    from gpufs import _vectors
+
+    rows = np.zeros((2, 3), np.float32)
+    how = {"engine": "cpu", "threads": 1, "device": 0, "made_by": "a test", "base": "rows"}
+    builder = _vectors.Builder("x", rows.ctypes.data, 2, 3, **how)  # type: ignore[arg-type]
+    builder.close()
+    builder.close()
+    for call in (lambda: builder.count(rows.ctypes.data, 2), builder.begin_lists, builder.finish):
+        with pytest.raises(GpufsError, match="the builder is closed"):
+            call()
+
+
+def test_ids_and_distances_come_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(stream: Any, values: NDArray[Any], kept: Any = np.save) -> None:
+        if values.dtype == np.float32:
+            raise OSError(28, "No space left on device")
+        kept(stream, values)
+
+    told("search", "index", "queries.npy", "-k", 2, "-o", "i.npy", "--distances", "d.npy")
+    before = (folder / "i.npy").read_bytes()
+    monkeypatch.setattr(np, "save", save)
+    said = ask("search", "index", "queries.npy", "-o", "i.npy", "--distances", "d.npy")
+    assert said.exit_code == 1 and "d.npy: cannot be written: No space left on device" in said.stderr
+    assert (folder / "i.npy").read_bytes() == before
+    assert names_in(folder) == ["base.npy", "d.npy", "i.npy", "index", "queries.npy"]
 
 
 def test_a_base_that_changes_meanwhile_is_refused(folder: Path) -> None:
