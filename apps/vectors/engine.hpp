@@ -39,8 +39,8 @@ struct search_facts {
   std::uint64_t ncompared = 0;   // pairs of a query and a vector
 };
 
-// Opens the index once. One thread calls. Throws gpufs::error, whose text has the path: the file was cut, or cannot be read; what
-// progress, called with queries, throws ends the search.
+// Opens the index once. One thread calls. Throws gpufs::error: the file, which the text names, was cut, written or replaced, or
+// cannot be read; or a single query's results take too much memory. What progress, called with queries, throws ends the search.
 class engine {
  public:
   virtual ~engine() = default;
