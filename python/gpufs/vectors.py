@@ -224,7 +224,7 @@ class Index:
         batch: int = 10_000,
         progress: Callable[[int, int], None] | None = None,
     ) -> Found:
-        """Of each query the k nearest vectors in the nprobe lists whose centroids are nearest; None: in all, exactly.
+        """Of each query the k nearest vectors in the nprobe lists whose centroids are nearest; None, 0: in all, exactly.
 
         Of equally near ones those with lesser ids come first. batch: queries that are searched together. Raises
         GpufsError.
@@ -240,9 +240,11 @@ class Index:
             )
         if not 1 <= k <= _vectors.MOST_K:
             raise GpufsError(f"{k} nearest vectors are asked for; 1 to {_vectors.MOST_K} can be")
-        lists = self.info["nlists"] if nprobe is None else nprobe
-        if lists < 1 or batch < 1:
-            raise GpufsError("a search takes one list and one query at a time, at least")
+        lists = nprobe or self.info["nlists"]
+        if lists < 1:
+            raise GpufsError(f"{lists} lists are asked for; there are {self.info['nlists']}")
+        if batch < 1:
+            raise GpufsError("a batch has one query at least")
         values = rows.read(0, n)
         bad = _vectors.first_bad_row(values.ctypes.data, n, dim)
         if bad < n:

@@ -265,6 +265,8 @@ def search(
         rows["read"] = size_text(facts["bytes_read"])
     if recall:
         rows[f"recall@{k}"] = f"{facts['recall']:.4f}, of {min(recall, facts['queries']):,} queries"
+    if not outputs:
+        rows["ids"] = "with --out FILE.npy, or --json"
     where = {"path": str(index), "out": None if to is None else str(to)}
     where |= {"distances_out": None if distances is None else str(distances)}
     if not outputs and as_json:

@@ -262,8 +262,12 @@ def test_calls_say_what_is_wrong(folder: Path) -> None:
         for k, words in ((0, "0 nearest vectors"), (5000, "1 to 4096")):
             with pytest.raises(GpufsError, match=words):
                 index.search("queries.npy", k)
-        with pytest.raises(GpufsError, match="one list and one query"):
-            index.search("queries.npy", nprobe=0)
+        with pytest.raises(GpufsError, match="-1 lists are asked for"):
+            index.search("queries.npy", nprobe=-1)
+        with pytest.raises(GpufsError, match="a batch has one query"):
+            index.search("queries.npy", batch=0)
+        all_lists = index.search("queries.npy", nprobe=None).ids
+        np.testing.assert_array_equal(index.search("queries.npy", nprobe=0).ids, all_lists)
         with pytest.raises(GpufsError, match="the queries: has shape"):
             index.search([1.0, 2.0])
     with pytest.raises(GpufsError, match="is closed"):
