@@ -6,8 +6,8 @@
 #include <string>
 
 #include "apps/collage/lsh.hpp"
-#include "apps/simd_clones.hpp"
 #include "apps/parallel.hpp"
+#include "apps/simd_clones.hpp"
 
 namespace gpufs::apps::collage {
 namespace {

@@ -224,7 +224,7 @@ class Index:
         batch: int = 10_000,
         progress: Callable[[int, int], None] | None = None,
     ) -> Found:
-        """Of each query the k nearest vectors in the nprobe lists whose centroids are nearest; None, 0: in all, exactly.
+        """Of each query the k nearest vectors in the nprobe lists with the nearest centroids; None, 0: in all, exactly.
 
         Of equally near ones those with lesser ids come first. batch: queries that are searched together. Raises
         GpufsError.

@@ -9,9 +9,9 @@
 #include <limits>
 #include <new>
 
+#include "../simt/unique_fd.hpp"
 #include "../store/file_system.hpp"
 #include "../store/read_loop.hpp"
-#include "../simt/unique_fd.hpp"
 #include "../transport/mask_runs.hpp"
 #include "clock.hpp"
 #include "worker.hpp"

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <string>
 
-#include "gpufs/store/posix_store.hpp"
 #include "../simt/unique_fd.hpp"
+#include "gpufs/store/posix_store.hpp"
 
 namespace gpufs::store {
 

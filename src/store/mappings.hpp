@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "gpufs/store/mapped_store.hpp"
 #include "../simt/unique_fd.hpp"
+#include "gpufs/store/mapped_store.hpp"
 #include "unique_mmap.hpp"
 
 namespace gpufs::store {

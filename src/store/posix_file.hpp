@@ -8,8 +8,8 @@
 #include <memory>
 #include <mutex>
 
-#include "gpufs/store/posix_store.hpp"
 #include "../simt/unique_fd.hpp"
+#include "gpufs/store/posix_store.hpp"
 
 namespace gpufs::store {
 

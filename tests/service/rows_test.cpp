@@ -7,8 +7,8 @@
 
 #include <thread>
 
-#include "../../src/store/readable_mapping.hpp"
 #include "../../src/simt/unique_fd.hpp"
+#include "../../src/store/readable_mapping.hpp"
 #include "file/faulty_store.hpp"
 #include "service_fixture.hpp"
 
