@@ -277,7 +277,7 @@ class image_search {
     const pinned_array<std::byte> host(2 * piece_nbytes), asked(queries_nbytes);
     const device_array<std::byte> device(2 * piece_nbytes), queries(queries_nbytes);
     const auto queries_file = open_file(path("queries"), O_RDONLY);
-    std::vector<gpufs::store::unique_fd> sets;
+    std::vector<gpufs::unique_fd> sets;
     for (std::uint32_t set = 0; set < nsets; ++set) sets.push_back(open_file(path(set_name(set)), O_RDONLY));
     const gpufs::simt::stream copies, kernels;
     std::vector<double> taken;
