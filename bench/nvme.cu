@@ -22,6 +22,7 @@
 #include "gpufs/nvme/soft_controller.hpp"
 #include "gpufs/store/nvme_store.hpp"
 #include "nvme_device.hpp"
+#include "written.hpp"
 
 namespace {
 
@@ -399,17 +400,7 @@ struct add_namespaces {
     auto* mine = reinterpret_cast<std::uint64_t*>(scratch + global_warp() * page_nbytes);
     std::uint64_t wrong = 0;
     for (std::uint64_t p = global_warp(); p < npages; p += warps) {
-      const auto offset = static_cast<std::int64_t>(p * page_nbytes);
-      gpufs::mapped_page x = gpufs::map_page(warp, first, offset), y = gpufs::map_page(warp, second, offset);
-      bool right = x.error() == 0 && y.error() == 0;
-      if (right) {
-        const auto* xs = reinterpret_cast<const std::uint64_t*>(x.data());
-        const auto* ys = reinterpret_cast<const std::uint64_t*>(y.data());
-        for (std::uint32_t i = warp.rank(); i < page_nbytes / 8; i += 32) mine[i] = xs[i] + ys[i] + salt;
-      }
-      gpufs::unmap_page(warp, std::move(x));
-      gpufs::unmap_page(warp, std::move(y));
-      if (right) right = gpufs::pwrite(warp, sum, mine, page_nbytes, offset) == page_nbytes;
+      const bool right = add_pages(warp, first, second, sum, p, page_nbytes, mine, salt);
       if (!right) ++wrong;
     }
     if (gpufs::fsync(warp, sum) != 0) ++wrong;

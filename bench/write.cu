@@ -117,17 +117,7 @@ struct add_files : job {  // `number` is c's
     const std::uint64_t warps = std::uint64_t{gpufs::simt::grid_size()} * (gpufs::simt::block_size() / 32);
     auto* mine = reinterpret_cast<std::uint64_t*>(scratch + global_warp() * page_nbytes);
     for (std::uint64_t p = global_warp(); p < npages; p += warps) {
-      const auto offset = static_cast<std::int64_t>(p * page_nbytes);
-      gpufs::mapped_page x = gpufs::map_page(warp, first, offset), y = gpufs::map_page(warp, second, offset);
-      bool right = x.error() == 0 && y.error() == 0;
-      if (right) {
-        const auto* xs = reinterpret_cast<const std::uint64_t*>(x.data());
-        const auto* ys = reinterpret_cast<const std::uint64_t*>(y.data());
-        for (std::uint32_t i = warp.rank(); i < page_nbytes / 8; i += 32) mine[i] = xs[i] + ys[i] + salt;
-      }
-      gpufs::unmap_page(warp, std::move(x));
-      gpufs::unmap_page(warp, std::move(y));
-      if (right) right = gpufs::pwrite(warp, sum, mine, page_nbytes, offset) == page_nbytes;
+      const bool right = add_pages(warp, first, second, sum, p, page_nbytes, mine, salt);
       note(warp.leader(), right);
     }
     note(warp.leader(), gpufs::fsync(warp, sum, gpufs::durability::page_cache) == 0);

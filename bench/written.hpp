@@ -23,6 +23,23 @@ GPUFS_DEVICE void make_words(Group group, std::byte* to, std::uint64_t first, st
   group.sync();
 }
 
+// Writes to page p of `sum` what that page of two other files has, added up word by word, and salt; by way of `mine`, of a page's
+// size. False: it could not.
+GPUFS_DEVICE bool add_pages(gpufs::simt::warp warp, const gpufs::file& first, const gpufs::file& second, const gpufs::file& sum,
+                            std::uint64_t p, std::uint32_t page_nbytes, std::uint64_t* mine, std::uint64_t salt) {
+  const auto offset = static_cast<std::int64_t>(p * page_nbytes);
+  gpufs::mapped_page x = gpufs::map_page(warp, first, offset), y = gpufs::map_page(warp, second, offset);
+  const bool are_there = x.error() == 0 && y.error() == 0;
+  if (are_there) {
+    const auto* xs = reinterpret_cast<const std::uint64_t*>(x.data());
+    const auto* ys = reinterpret_cast<const std::uint64_t*>(y.data());
+    for (std::uint32_t i = warp.rank(); i < page_nbytes / 8; i += 32) mine[i] = xs[i] + ys[i] + salt;
+  }
+  gpufs::unmap_page(warp, std::move(x));
+  gpufs::unmap_page(warp, std::move(y));
+  return are_there && gpufs::pwrite(warp, sum, mine, page_nbytes, offset) == page_nbytes;
+}
+
 // The page of the i-th write: npages, a power of two, in a row are all of them, once each.
 GPUFS_HOST_DEVICE std::uint64_t scattered_page(std::uint64_t i, std::uint64_t npages) {
   return i * 0x9e3779b97f4a7c15u & (npages - 1);  // odd

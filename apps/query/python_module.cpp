@@ -8,12 +8,12 @@
 
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "apps/one_call.hpp"
 #include "apps/python_support.hpp"
 #include "apps/query/engine.hpp"
 #include "apps/query/trips.hpp"
@@ -94,7 +94,7 @@ class engine_of_query {
     const auto told = to_progress(progress);
     const query_result got = [&] {
       const unlocked others;
-      const std::lock_guard alone(runs_);  // after the interpreter's, which `told` takes
+      const one_call::taken mine(one_call_, "a query");
       return engine_->run(told);
     }();
     nb::list sums;
@@ -112,7 +112,7 @@ class engine_of_query {
  private:
   std::vector<value_type> types_;
   std::unique_ptr<engine> engine_;
-  mutable std::mutex runs_;  // threads of Python that run one query take turns
+  mutable one_call one_call_;
 };
 
 }  // namespace

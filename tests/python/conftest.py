@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,9 @@ import pytest
 from arrays_support import numbers
 from gpufs import publish
 from gpufs.collage import IndexOptions, TileOptions, build_library
+from gpufs.commands import app
 from PIL import Image
+from typer.testing import CliRunner, Result
 from watching_support import ROW_NBYTES
 
 # A shell that runs tests in the background ignores SIGINT for them and their children; these shall notice it.
@@ -42,6 +45,19 @@ def paint(rng: np.random.Generator, height: int, width: int) -> Bytes:
     picture[top : top + height // 3, left : left + width // 3] = rng.integers(0, 256, 3)
     picture += rng.normal(0, rng.uniform(0, 12), picture.shape)
     return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+def ask(*arguments: str | Path | int) -> Result:
+    """What the command gpufs does, in this process."""
+    return CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(argument) for argument in arguments])
+
+
+def told(*arguments: str | Path | int) -> dict[str, Any]:
+    """The facts of a command that has --json."""
+    said = ask(*arguments, "--json")
+    assert said.exit_code == 0, said.stderr
+    result: dict[str, Any] = json.loads(said.stdout)
+    return result
 
 
 def names_in(folder: Path) -> list[str]:

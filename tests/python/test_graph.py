@@ -3,37 +3,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import conftest
 import numpy as np
 import pytest
 from arrays_support import ENGINES
 from conftest import Run, names_in
 from gpufs import graph_cli
-from gpufs.commands import app
-from typer.testing import CliRunner, Result
 
 # 0 -> 1 (2) -> 2 (2), 0 -> 2 (9), 3 -> 4 (1), and 5 alone.
 EDGES = "# a comment\n0 1 2\n1 2 2\n0 2 9\n3 4 1\n5 5 1\n"
 NOT_REACHED, NO_PATH = 2**32 - 1, 2**64 - 1
 
 
-def ask(*arguments: str | Path | int) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["graph", *map(str, arguments)])
-
-
-def told(*arguments: str | Path | int) -> dict[str, Any]:
-    said = ask(*arguments, "--json")
-    assert said.exit_code == 0, said.stderr
-    result: dict[str, Any] = json.loads(said.stdout)
-    return result
+ask, told = partial(conftest.ask, "graph"), partial(conftest.told, "graph")
 
 
 @pytest.fixture

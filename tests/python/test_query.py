@@ -13,22 +13,22 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import conftest
 import gpufs
 import numpy as np
 import pytest
 from arrays_support import ENGINES
 from conftest import names_in
 from gpufs import query_cli
-from gpufs.commands import app
 from gpufs.queries import TAXI_COLUMNS, OpenQuery
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from typer.testing import CliRunner, Result
 
 SMALL: dict[str, Any] = {"cache": "64K", "page": 1024, "threads": 2}
 COMPARED: dict[str, Callable[[Any, Any], Any]] = {
@@ -42,15 +42,7 @@ COMPARED: dict[str, Callable[[Any, Any], Any]] = {
 Columns = dict[str, NDArray[Any]]
 
 
-def ask(*arguments: str | Path | int) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["query", *map(str, arguments)])
-
-
-def told(*arguments: str | Path | int) -> dict[str, Any]:
-    said = ask(*arguments, "--json")
-    assert said.exit_code == 0, said.stderr
-    result: dict[str, Any] = json.loads(said.stdout)
-    return result
+ask, told = partial(conftest.ask, "query"), partial(conftest.told, "query")
 
 
 def write_folder(path: Path, columns: Columns) -> None:
@@ -219,6 +211,8 @@ def test_threads_that_run_one_query_take_turns(engine: str, tmp_path: Path) -> N
     with ThreadPoolExecutor(4) as threads:
         for found, _ in threads.map(lambda _: how.run(), range(12)):
             check(columns, found, columns["fare"] > 0)
+    with pytest.raises(gpufs.GpufsError, match="a query is called by its own progress function"):
+        how.run(lambda done, total: how.run())
 
 
 @pytest.fixture(scope="module")

@@ -3,37 +3,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import conftest
 import numpy as np
 import pytest
 from arrays_support import ENGINES
 from conftest import Run, names_in
 from gpufs import GpufsError, kmeans, vectors, vectors_cli
-from gpufs.commands import app
 from numpy.typing import NDArray
-from typer.testing import CliRunner, Result
 
 N, DIM, LISTS = 1500, 12, 20
 
 
-def ask(*arguments: str | Path | int) -> Result:
-    return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["vectors", *map(str, arguments)])
-
-
-def told(*arguments: str | Path | int) -> dict[str, Any]:
-    said = ask(*arguments, "--json")
-    assert said.exit_code == 0, said.stderr
-    result: dict[str, Any] = json.loads(said.stdout)
-    return result
+ask, told = partial(conftest.ask, "vectors"), partial(conftest.told, "vectors")
 
 
 @pytest.fixture
