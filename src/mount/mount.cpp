@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host side of a mount: lays out the cache, the file table and the request rings, and owns the service.
+// The host side of a mount: has each part make its layout, and owns the service.
 #include "gpufs/mount.hpp"
 
 #include <fcntl.h>

@@ -37,8 +37,6 @@ using transport::read_to_frame;
 using transport::reply;
 using transport::request;
 using transport::rings;
-using transport::sync_data_only;
-using transport::sync_page_cache;
 using transport::taken_request;
 using transport::write_masked;
 

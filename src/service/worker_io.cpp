@@ -486,7 +486,7 @@ void worker::call_on_file(work& w, open_files::entry* file) {
   if (file == nullptr) return fail(w, EBADF, "no open file has this handle");
   if (!file->file->info().live) return fail(w, EBADF, "the file is not open for writing");
   const bool syncs = w.op == opcode::sync;
-  constexpr std::uint32_t both = sync_data_only | sync_page_cache;
+  constexpr std::uint32_t both = names::sync_data_only | names::sync_page_cache;
   if ((w.flags & ~(syncs ? both : 0)) != 0 || (w.flags & both) == both) {
     return fail(w, EINVAL, "flags " + std::to_string(w.flags));
   }
@@ -499,7 +499,7 @@ void worker::call_on_file(work& w, open_files::entry* file) {
     } else {
       if (w.offset != 0) error = file->file->note_written_in_place(w.offset, false);
       text = stores_text(error);
-      const int synced = (w.flags & sync_page_cache) != 0 ? 0 : file->file->sync((w.flags & sync_data_only) != 0);
+      const int synced = (w.flags & names::sync_page_cache) != 0 ? 0 : file->file->sync((w.flags & names::sync_data_only) != 0);
       if (error == 0) error = synced;
     }
   } catch (const std::bad_alloc&) {

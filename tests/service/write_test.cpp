@@ -28,7 +28,7 @@ TEST_P(writing_service, writes_reads_syncs_and_truncates) {
   EXPECT_EQ(client_->read(file.handle, 1100, 10), 0);
   EXPECT_EQ(client_->read(file.handle, std::int64_t{1} << 40, 10), 0);
   EXPECT_EQ(client_->on_file(opcode::sync, file.handle), 0);
-  EXPECT_EQ(client_->on_file(opcode::sync, file.handle, 0, transport::sync_data_only), 0);
+  EXPECT_EQ(client_->on_file(opcode::sync, file.handle, 0, names::sync_data_only), 0);
   EXPECT_EQ(client_->on_file(opcode::truncate, file.handle, 600), 0);
   EXPECT_EQ(client_->read(file.handle, 100, 4096, &got), 500);
   EXPECT_EQ(client_->on_file(opcode::truncate, file.handle, 10'000), 0);

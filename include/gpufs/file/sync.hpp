@@ -38,8 +38,8 @@ inline GPUFS_DEVICE_COLD int sync_on_host(const file_mount* mount, std::uint32_t
   unsynced.exchange(0, std::memory_order_acq_rel);
   const std::uint64_t in_place_nbytes = in_place.load(std::memory_order_relaxed);
   const std::uint32_t flags = how == durability::stable ? 0
-                              : how == durability::data ? transport::sync_data_only
-                                                        : transport::sync_page_cache;
+                              : how == durability::data ? names::sync_data_only
+                                                        : names::sync_page_cache;
   const int error = mount_names(*mount, ring_hint()).sync(handle, in_place_nbytes, flags);
   if (error != 0) unsynced.store(1, std::memory_order_relaxed);
   if (error != 0 && in_place_nbytes != 0) {

@@ -33,7 +33,7 @@ struct path_bytes {
 // gives -ETIMEDOUT.
 //   open: looks a path up (of any type that is as path_bytes), makes the file where the flags say so, and opens it.
 //   close, sync, set_size: of an open file, by its id. in_place: the end of what was stored to the file's mapping, or 0; sync has
-//   flags (transport::sync_*). 0 or a negative errno; close also says whether it was asked.
+//   flags (names::sync_*). 0 or a negative errno; close also says whether it was asked.
 //   remove (flags: unlink_directory), rename, make_directory, stat: by path. rename only where the mount may write.
 //   list, extents: at most so many bytes of directory_entry or extent records, from a position on (0, or what the last listing
 //   gave). extents: -EOPNOTSUPP where the file has none.

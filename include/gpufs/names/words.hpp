@@ -26,6 +26,10 @@ inline constexpr int open_flags_to_write = O_CREAT | O_TRUNC | O_APPEND | O_EXCL
 
 inline constexpr std::uint32_t unlink_directory = 1;
 
+// Flags of a file's sync.
+inline constexpr std::uint32_t sync_data_only = 1;   // fdatasync(2) in place of fsync(2)
+inline constexpr std::uint32_t sync_page_cache = 2;  // neither; the bytes go to the host's page cache only
+
 }  // namespace names
 
 // An entry of a directory, as read_directory gives it: this, then the name's bytes and a NUL, then up to the next multiple of 8
@@ -38,7 +42,7 @@ struct alignas(8) directory_entry {
   std::uint16_t entry_nbytes;  // from this entry to the next
   std::uint16_t name_nbytes;   // without the NUL
 };
-static_assert(sizeof(directory_entry) == 32);
+static_assert(sizeof(directory_entry) == 32 && offsetof(directory_entry, inode) == 0);
 static_assert(offsetof(directory_entry, file_nbytes) == 8 && offsetof(directory_entry, mtime_ns) == 16 &&
               offsetof(directory_entry, mode) == 24);
 static_assert(offsetof(directory_entry, entry_nbytes) == 28 && offsetof(directory_entry, name_nbytes) == 30);
@@ -52,8 +56,8 @@ struct alignas(8) extent {
   std::uint32_t flags;         // extent_*
   std::uint32_t reserved;
 };
-static_assert(sizeof(extent) == 32);
-static_assert(offsetof(extent, device_offset) == 8 && offsetof(extent, nbytes) == 16 && offsetof(extent, flags) == 24);
+static_assert(sizeof(extent) == 32 && offsetof(extent, offset) == 0 && offsetof(extent, device_offset) == 8);
+static_assert(offsetof(extent, nbytes) == 16 && offsetof(extent, flags) == 24 && offsetof(extent, reserved) == 28);
 // The bytes are not to be had at device_offset: the file system has encoded them, keeps them among its own, or has no place yet.
 inline constexpr std::uint32_t extent_elsewhere = 1;
 inline constexpr std::uint32_t extent_unwritten = 2;  // has a place, but its bytes read as zeros

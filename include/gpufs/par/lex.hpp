@@ -47,8 +47,8 @@ class device_lex_table {
 // it has no place for is a token of kind lex_table::error_kind, and so is one that ends before it is complete.
 //
 // text, tokens and space: memory that all threads reach, of a grid global memory, none of which overlaps another. What the calling
-// threads have written before is seen; who reads the tokens of other threads syncs the group after the call, and of a grid all see
-// them. space: at least lex_space::nbytes_for(...) bytes.
+// threads have written before is seen; a thread that reads the tokens of others syncs the group after the call, and of a grid all
+// see them. space: at least lex_space::nbytes_for(...) bytes.
 //
 // error: 0; -EINVAL: the space is too small, or at.state is none of the table, and nothing is done; -ENOSPC: there are more tokens
 // than `room`: ntokens of them, with one that goes on, and the tokens' memory holds none of use; -ETIMEDOUT: as scan.hpp has it.

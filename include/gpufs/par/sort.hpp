@@ -14,7 +14,7 @@ inline namespace GPUFS_MACHINE {
 // byte of the keys, each of which reads all twice and writes it.
 //
 // By a block, all threads of which call with equal arguments. Memory that they reach; what they have written before is seen, and
-// who reads the result of other threads calls block.sync().
+// a thread that reads the result of others calls block.sync().
 template <sort_key Key, scannable Value>
 GPUFS_DEVICE void sort(simt::block block, Key* keys, Value* values, std::uint64_t n, Key* keys_space, Value* values_space) {
   const simt::group_call call(block, "par::sort(keys, values, n, keys_space, values_space)", simt::memory_of_all{keys, n},

@@ -107,7 +107,7 @@ class array {
   // array private); -ENOMEM (no frame came free); what pwrite gives. All who read the page in this mount see it at once; the file
   // has it after flush, fsync or close, or earlier. Of lanes that are together and write one element, one's value is stored: the
   // highest's, but for elements that straddle pages, and where update.hpp says so of store_at. Elements of 4, 8 and 16 bytes,
-  // aligned to their size, are stored as by store_at; who reads others meanwhile may find some of their bytes old.
+  // aligned to their size, are stored as by store_at; reads of others meanwhile may find some of their bytes old.
   GPUFS_DEVICE int set(std::int64_t i, const plain& value) const requires writable {
     const std::uint64_t at = position(i);
     if constexpr (may_straddle) {

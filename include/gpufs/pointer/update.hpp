@@ -234,7 +234,7 @@ GPUFS_DEVICE T exchange_at(const ptr<T>& p, std::ptrdiff_t i, T value) {
 // that was there. Of lanes that are together and meet on an element through one mapping, the highest lane's value is stored; that
 // of any of them, if their page comes into the cache meanwhile and the lanes want more than four pages. Each word of 4 or 8 bytes
 // is stored whole. One of 16 bytes a GPU stores by one instruction, and the CPU machine by halves: of two that lanes which are not
-// together store at one time, it may then have a half of each. Who reads one meanwhile may find halves of two, on both.
+// together store at one time, it may then have a half of each. A read meanwhile may find halves of two, on both.
 template <class T>
 requires std::is_trivially_copyable_v<T> GPUFS_DEVICE void store_at(const ptr<T>& p, std::ptrdiff_t i, const T& value) {
   detail::updates::store(p, i, value);

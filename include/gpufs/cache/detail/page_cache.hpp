@@ -66,7 +66,7 @@ class page_cache {
     const Table table = this->table();
     std::uint32_t home = Table::unlocked;
     bool locked = looked_in_table && table.try_lock(key, home);
-    if (!locked) home = Table::unlocked;  // whoever has the lock may be entering this page
+    if (!locked) home = Table::unlocked;  // the lock's holder may be entering this page
     do {
       if (look_up(table, key, pinned, at, home)) {
         if (locked) table.unlock(key);
@@ -124,8 +124,8 @@ class page_cache {
   }
 
   // Pins the page `key` if it is in the cache, also after another group's fill, for a moment: however many pins it has. One lane
-  // calls. what: hit, waited or part; or error, and with error 0 it is not cached, and its eviction, with the write-back of all
-  // that was written to it, happened before the return.
+  // calls. what: hit, waited or part; or error. Error 0: the page is not cached, and its eviction, with the write-back of all that
+  // was written to it, happened before the return.
   GPUFS_DEVICE_COLD static acquired acquire_cached(const cache_layout* cache, page_key key, std::uint64_t fill_ns) {
     const page_cache self(*cache);
     if (!self.table().lock(key, simt::deadline(fill_ns))) return {frame_index{}, role::error, -ETIMEDOUT};

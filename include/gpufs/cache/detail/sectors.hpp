@@ -103,7 +103,8 @@ class sectors {
   }
 
  private:
-  // From `first` on as many sectors as are there just before it: whoever reads on misses only as often as what is there doubles.
+  // From `first` on as many sectors as are there just before it: a reader that goes on misses only as often as what is there
+  // doubles.
   GPUFS_DEVICE static std::uint32_t behind_run(std::uint32_t there, unsigned first) {
     const std::uint32_t gaps = ~there & ((1u << first) - 1);
     const unsigned run = gaps == 0 ? first : first - 1 - simt::highest_lane(gaps);

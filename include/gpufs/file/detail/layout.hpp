@@ -26,8 +26,8 @@ inline constexpr std::uint32_t slot_apart = 1u << 31;
 
 // `file_slot::refs`: bit 31 (the slot is "joinable") while further opens of its path may join the slot; bit 30 (it is "detached")
 // once they may not, although it is open, because its path was opened for writing, removed or renamed; below, how many opens hold
-// it. A count of 0 with one of these bits is for moments only: whoever has made it closes the file, unless an open joins. A program
-// that closes more often than it has opened may make the count negative for moments (bit 29).
+// it. A count of 0 with one of these bits is for moments only: the lane that made it closes the file, unless an open joins. A
+// program that closes more often than it has opened may make the count negative for moments (bit 29).
 inline constexpr std::uint32_t slot_joinable = 1u << 31, slot_detached = 1u << 30, slot_refs_below_0 = 1u << 29;
 inline constexpr std::uint32_t slot_refs = slot_detached - 1;
 
@@ -246,6 +246,7 @@ static_assert(offsetof(mount_words, write_errors) == 64 && offsetof(mount_words,
 static_assert(offsetof(mount_words, removals_ended) == 76 && offsetof(mount_words, under_way) == 80);
 static_assert(offsetof(mount_words, more_blocks) == 88 && offsetof(mount_words, extend_lock) == 92);
 static_assert(offsetof(mount_words, extend_failures) == 96 && offsetof(mount_words, held_copies) == 100);
+static_assert(offsetof(mount_words, copy_moved_ns) == 104);
 
 inline constexpr std::uint32_t least_page_nbytes = 512;
 // The copy engine brings in no smaller pages: pages of 16 KiB would come at a tenth of the copy's rate.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations as groups begin and end them: pages that host threads bring in, and that no group waits for more than any other.
-// docs/design/operations.md says why nobody waits in a circle.
+// docs/design/operations.md says why no waits form a cycle.
 #pragma once
 #include "gpufs/file/detail/fill.hpp"
 

@@ -136,8 +136,8 @@ class path_chains {
     // Meets is_open's acquire. It must be a release as the store in recycle is, because it replaces the value from there.
     word.store(file_slots::word_of(file_slots::generation_of(word.load(std::memory_order_relaxed)), slot_state::opening),
                std::memory_order_release);
-    // Who reads a field of this open, from here on or of ask_host's, and then looks at the words again, sees that the last open has
-    // ended: meets the fences in look_with_source and nbytes_if_written.
+    // A lane that reads a field of this open, from here on or of ask_host's, and then looks at the words again, sees that the last
+    // open has ended: meets the fences in look_with_source and nbytes_if_written.
     simt::fence(std::memory_order_release, simt::scope::device);
     simt::atomic_ref<std::uint64_t>(slot.hash[0]).store(name.hash[0], std::memory_order_relaxed);
     simt::atomic_ref<std::uint64_t>(slot.hash[1]).store(name.hash[1], std::memory_order_relaxed);

@@ -41,7 +41,7 @@ GPUFS_DEVICE void end_changes(const file_mount& mount, std::uint32_t slot) {
 }
 
 GPUFS_DEVICE void end_truncation(const file_mount& mount, std::uint32_t slot) {
-  // The first word comes last: who has it is the one that truncates.
+  // The first word comes last: it makes its holder the one that truncates.
   for (std::uint32_t shard = gate_shards; shard-- > 0;) {
     gate_word(mount, slot, shard).fetch_and(~truncating, std::memory_order_release);
   }
@@ -81,7 +81,7 @@ GPUFS_DEVICE bool ends_far(const file_mount& mount, std::uint64_t end) {
 // Called before the file's end moves there; the caller is not inside the gate. Waits as a truncation does, once per open file. One
 // lane calls. False: -ETIMEDOUT.
 inline GPUFS_DEVICE_COLD bool let_it_end_far(const file_mount* mount, std::uint32_t slot) {
-  // The word that gets it last. The acquire meets the release below: whoever sees the bit here sees it in each word.
+  // The word that gets it last. The acquire meets the release below: a lane that sees the bit here sees it in each word.
   if ((gate_word(*mount, slot, gate_shards - 1).load(std::memory_order_acquire) & may_end_far) != 0) return true;
   if (!begin_truncation(*mount, slot)) return false;
   for (std::uint32_t shard = 0; shard < gate_shards; ++shard) {

@@ -65,7 +65,7 @@ class host_names {
     return {true, call(ticket, ask, answer, until)};
   }
 
-  // Brings an open file to the disk, as `flags` say (transport::sync_*), with what was stored to its mapping. 0 or a negative
+  // Brings an open file to the disk, as `flags` say (names::sync_*), with what was stored to its mapping. 0 or a negative
   // errno.
   GPUFS_DEVICE int sync(std::uint32_t id, std::uint64_t in_place_nbytes, std::uint32_t flags) const {
     return ask_about_file(transport::opcode::sync, id, static_cast<std::int64_t>(in_place_nbytes), flags);

@@ -19,6 +19,8 @@ struct dma_memory {
   std::uint64_t nbytes;
   const std::uint64_t* page;  // device memory: the address of each page on the bus
 };
+static_assert(sizeof(dma_memory) == 24 && offsetof(dma_memory, data) == 0 && offsetof(dma_memory, nbytes) == 8);
+static_assert(offsetof(dma_memory, page) == 16);
 
 enum class record_state : std::uint32_t { idle, pending, given_up, done };
 
@@ -57,11 +59,12 @@ struct alignas(128) queue_words {
   alignas(128) std::uint64_t ncommands;  // counters, from here on
   std::uint64_t ndoorbells, nunexpected;
 };
-static_assert(sizeof(queue_words) == 7 * 128);
+static_assert(sizeof(queue_words) == 7 * 128 && offsetof(queue_words, tail) == 0);
 static_assert(offsetof(queue_words, head) == 128 && offsetof(queue_words, ringers) == 256 && offsetof(queue_words, rung) == 264);
 static_assert(offsetof(queue_words, polling) == 384 && offsetof(queue_words, seen_epoch) == 388);
 static_assert(offsetof(queue_words, taken) == 392 && offsetof(queue_words, told) == 400 && offsetof(queue_words, users) == 512);
 static_assert(offsetof(queue_words, gate) == 640 && offsetof(queue_words, epoch) == 644 && offsetof(queue_words, ncommands) == 768);
+static_assert(offsetof(queue_words, ndoorbells) == 776 && offsetof(queue_words, nunexpected) == 784);
 
 // A pair of queues.
 struct queue_layout {
@@ -80,7 +83,16 @@ struct queue_layout {
   std::uint32_t list_pages, buffer_nbytes;
   std::uint32_t id;  // the number of both queues
 };
-static_assert(sizeof(queue_layout) == 9 * 8 + 2 * sizeof(dma_memory) + 24);
+static_assert(sizeof(queue_layout) == 144 && offsetof(queue_layout, commands) == 0 && offsetof(queue_layout, completions) == 8);
+static_assert(offsetof(queue_layout, command_bell) == 16 && offsetof(queue_layout, completion_bell) == 24);
+static_assert(offsetof(queue_layout, given_up) == 32 && offsetof(queue_layout, words) == 40 &&
+              offsetof(queue_layout, published) == 48);
+static_assert(offsetof(queue_layout, free_records) == 56 && offsetof(queue_layout, records) == 64 &&
+              offsetof(queue_layout, lists) == 72);
+static_assert(offsetof(queue_layout, buffers) == 96 && offsetof(queue_layout, nslots) == 120 &&
+              offsetof(queue_layout, nentries) == 124);
+static_assert(offsetof(queue_layout, nrecords) == 128 && offsetof(queue_layout, list_pages) == 132);
+static_assert(offsetof(queue_layout, buffer_nbytes) == 136 && offsetof(queue_layout, id) == 140);
 
 // A namespace of a controller, with the queues that lead there.
 struct namespace_layout {
@@ -92,6 +104,10 @@ struct namespace_layout {
   std::uint32_t writable;          // 0: writes are -EROFS
   std::uint32_t reserved;
 };
-static_assert(sizeof(namespace_layout) == 40);
+static_assert(sizeof(namespace_layout) == 40 && offsetof(namespace_layout, queues) == 0 &&
+              offsetof(namespace_layout, nblocks) == 8);
+static_assert(offsetof(namespace_layout, nqueues) == 16 && offsetof(namespace_layout, nsid) == 20);
+static_assert(offsetof(namespace_layout, block_shift) == 24 && offsetof(namespace_layout, blocks_a_command) == 28);
+static_assert(offsetof(namespace_layout, writable) == 32 && offsetof(namespace_layout, reserved) == 36);
 
 }  // namespace gpufs::nvme

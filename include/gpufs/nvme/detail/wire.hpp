@@ -19,7 +19,7 @@ struct alignas(64) submission {
   std::uint64_t prp1, prp2;  // addresses on the bus: prp.hpp
   std::uint32_t cdw10, cdw11, cdw12, cdw13, cdw14, cdw15;
 };
-static_assert(sizeof(submission) == 64);
+static_assert(sizeof(submission) == 64 && offsetof(submission, cdw0) == 0);
 static_assert(offsetof(submission, nsid) == 4 && offsetof(submission, cdw2) == 8 && offsetof(submission, cdw3) == 12);
 static_assert(offsetof(submission, metadata) == 16 && offsetof(submission, prp1) == 24 && offsetof(submission, prp2) == 32);
 static_assert(offsetof(submission, cdw10) == 40 && offsetof(submission, cdw11) == 44 && offsetof(submission, cdw12) == 48);
@@ -32,7 +32,7 @@ struct alignas(16) completion {
   std::uint32_t submission_queue;  // bits 0 to 15: SQHD, the slot behind the last that was fetched; 16 to 31: which queue
   std::uint32_t status;            // bits 0 to 15: the command's identifier; 16: the phase; 17 to 31: its status
 };
-static_assert(sizeof(completion) == 16);
+static_assert(sizeof(completion) == 16 && offsetof(completion, result) == 0 && offsetof(completion, reserved) == 4);
 static_assert(offsetof(completion, submission_queue) == 8 && offsetof(completion, status) == 12);
 
 // Commands for a queue of blocks (NVM Command Set, section 3).

@@ -46,7 +46,7 @@ GPUFS_DEVICE list_result jump(const team<Group>& all, unsigned most, Round round
   }
 }
 
-// In one array: who reads what another has written in this round only sees farther.
+// In one array: a thread that reads what another has written in this round only sees farther.
 template <class Group, place_number Place>
 GPUFS_DEVICE list_result find_ends(const team<Group>& all, const Place* next, std::uint64_t n, Place* ends) {
   all.begin();

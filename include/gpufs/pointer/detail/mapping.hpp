@@ -156,7 +156,7 @@ class mapping_table {
     // they are marked as ready. From then on find returns the mapping's name. Users of that name check the generation only.
     for (std::uint32_t copy = 1; copy < mapping_copies; ++copy)
       word((&entry)[copy]).store(generation | writing, std::memory_order_relaxed);
-    // Meets the fences of is() and find: who sees a new field sees `writing`.
+    // Meets the fences of is() and find: a lane that sees a new field sees `writing`.
     simt::fence(std::memory_order_release, simt::scope::device);
     for (std::uint32_t copy = 0; copy < mapping_copies; ++copy) fill((&entry)[copy]);
     const std::uint64_t after = generation | ready;  // meets the acquires of find and find_or_add

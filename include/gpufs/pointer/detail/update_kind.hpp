@@ -148,7 +148,8 @@ GPUFS_DEVICE void store_word(std::uint64_t address, std::uint64_t value) {
 GPUFS_DEVICE void store_word(std::uint64_t address, const simt::vec16& value) {
   simt::store_relaxed_16(reinterpret_cast<void*>(address), value);
 }
-// Of any other size or alignment: by plain stores, so that who reads it meanwhile may find some old bytes and some new ones.
+// Of any other size or alignment: by plain stores, so that a lane that reads it meanwhile may find some old bytes and some new
+// ones.
 template <class T>
 GPUFS_DEVICE void store_word(std::uint64_t address, const T& value) {
   *reinterpret_cast<T*>(address) = value;

@@ -28,11 +28,9 @@ enum class opcode : std::uint32_t {
 };
 
 // `request::flags` of some operations.
-inline constexpr std::uint32_t read_ahead = 1;       // read: if the file is no longer open, that is no error
-inline constexpr std::uint32_t read_to_frame = 2;    // read: one page, by the copy engine, to a frame in place of the payload
-inline constexpr std::uint32_t write_masked = 1;     // write: only bytes whose bits in the mask are set
-inline constexpr std::uint32_t sync_data_only = 1;   // sync: fdatasync(2) in place of fsync(2)
-inline constexpr std::uint32_t sync_page_cache = 2;  // sync: neither; the bytes go to the host's page cache only
+inline constexpr std::uint32_t read_ahead = 1;     // read: if the file is no longer open, that is no error
+inline constexpr std::uint32_t read_to_frame = 2;  // read: one page, by the copy engine, to a frame in place of the payload
+inline constexpr std::uint32_t write_masked = 1;   // write: only bytes whose bits in the mask are set
 
 // A request slot. The device writes every field, then `sequence` with a system-scope release; the host's acquire load of `sequence`
 // meets it. `sequence` is t + 1 for ticket t of a ring, so in slot t % nslots a value comes again only after a long time.

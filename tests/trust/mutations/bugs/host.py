@@ -136,7 +136,7 @@ BUGS = (
         "sync_ends_at_the_page_cache",
         "an fsync to stable storage ends at the host's page cache",
         "src/service/worker_io.cpp",
-        "(w.flags & sync_page_cache) != 0 ? 0 : file->file->sync",
+        "(w.flags & names::sync_page_cache) != 0 ? 0 : file->file->sync",
         "w.offset == 0 ? 0 : file->file->sync",
         "file_write_error_cpu",
         "write_errors.syncs_go_as_far_as_was_asked",

@@ -232,7 +232,7 @@ BUGS = (
         "an fsync to stable storage syncs no more than the data",
         "include/gpufs/file/sync.hpp",
         "how == durability::stable ? 0",
-        "how == durability::stable ? transport::sync_data_only",
+        "how == durability::stable ? names::sync_data_only",
         "file_write_error_cpu",
         "write_errors.syncs_go_as_far_as_was_asked",
     ),
