@@ -51,6 +51,29 @@ struct gather_rows : row_reader<Group, row_part_of_batch, rows_for_host, Parts> 
 };
 static_assert(sizeof(gather_rows<by_size, 1>) == sizeof(row_part_of_batch) + 96 && sizeof(gather_rows<by_size, 2>) == 200);
 
+// Of few rows, which are not sorted, each by a warp of its own.
+struct gather_few_rows : row_reader<by_size, row_part_of_batch, rows_for_host> {
+  GPUFS_DEVICE void operator()() const {
+    const simt::warp warp = simt::this_warp();
+    const file_pages of(from);
+    part.each(warp, [&](auto, std::uint32_t i) {
+      const row_read got = read(warp, of, i, false);
+      int error = got.error;
+      if (error == 0 && got.pulled) {
+        warp.sync();
+        error = by_leader(warp, [&] { return simt::call_cold(&end_of_version, of); });
+      }
+      if (error != 0) {
+        lose_row(warp, part, of, from, to, i, error);
+      } else if (warp.leader()) {
+        count(of.hits().bytes_read, part.layout.row_nbytes);
+        if (got.nhits != 0) count(of.hits().hits, got.nhits);
+      }
+    });
+  }
+};
+static_assert(sizeof(gather_few_rows) == sizeof(gather_rows<by_size, 1>));
+
 // And the others from where the first one is now. Each lane looks at a row, as most batches have few that repeat others; the first
 // one of equal rows is looked for once a warp, as it is one of the warp's own but for those that the last warp's rows go on in.
 struct repeat_rows {
@@ -105,6 +128,9 @@ inline unsigned parts_of_rows(const row_layout& layout, std::uint64_t page_nbyte
 
 // So that all multiprocessors have warps.
 constexpr std::uint32_t fair_nwarps = GPUFS_ON_CUDA ? 8192 : 8;
+
+// Batches of so many rows take a warp for each: what a look for several at once saves is less than it takes.
+constexpr std::uint32_t few_rows = GPUFS_ON_CUDA ? 1024 : 4;
 
 // How many rows a warp looks for at once, of n that lie anywhere in the file. Large ones are few where all that are read at one
 // time would lie further apart than address translation reaches ("From inside a kernel" in docs/design/batches.md).
@@ -219,6 +245,7 @@ void row_batch::load() {
   };
   each(simt::tile<8>{});
   each(simt::warp{});
+  detail::load_row_kernel<detail::gather_few_rows>();
   detail::load_rows_by_host();
   detail::load_row_kernel<detail::number_rows>();
   detail::load_row_kernel<detail::repeat_rows>();
@@ -239,6 +266,9 @@ void row_batch::gather_in(const file& from, const row_layout& layout, const deta
     const detail::touched_pages touched(touched_, piece_++);
     if (n > unsorted_) sort(part, on);
     const detail::rows_for_host left = take_rows_for_host(layout);
+    if (n <= std::min(unsorted_, detail::few_rows) && !left.may_be()) {
+      return start(detail::gather_few_rows{{part, from, to, touched, left}}, detail::rows_block / simt::warp_lanes, on);
+    }
     const auto by = [&](auto group) {
       using group_type = decltype(group);
       if (detail::parts_of_rows(part.layout, page_nbytes_) == 1) {
@@ -353,6 +383,7 @@ void row_batch::start(Kernel kernel, std::uint64_t least_rows, queue on) const {
   const std::uint64_t n = kernel.part.n, rows_a_block = std::max<std::uint64_t>(least_rows, (n + most_blocks - 1) / most_blocks);
   kernel.part.rows_a_block = static_cast<std::uint32_t>(rows_a_block);
   simt::launch_config config{.grid = static_cast<unsigned>((n + rows_a_block - 1) / rows_a_block), .block = detail::rows_block};
+  if (n == 1) config.block = simt::warp_lanes;
   config.schedule.timeout_ns = 0;  // many rows may take long; what waits inside has its own deadline
   const simt::on_device here(*device_);
   simt::launch<detail::rows_block, detail::least_row_blocks>(config, kernel, on);

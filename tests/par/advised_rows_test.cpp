@@ -39,15 +39,15 @@ struct gather_all {
   }
 };
 
-// Each thread reads a little of some pages, each time of another sector.
+// Each thread reads a little of some pages, each time of another sector: of page i, `step` sectors further than of the one before.
 struct read_little {
   file of;
-  std::uint64_t npages, page_nbytes, round;
+  std::uint64_t npages, page_nbytes, step, round;
   std::uint32_t* wrong;
 
   GPUFS_DEVICE void operator()() const {
     for (std::uint64_t i = simt::thread_rank(); i < npages; i += simt::block_size()) {
-      const std::uint64_t at = i * page_nbytes + (i * 7 + round) * 128 % page_nbytes + 30;
+      const std::uint64_t at = i * page_nbytes + (i * step + round) * 128 % page_nbytes + 30;
       std::byte got[64];
       bool right = pread(this_thread(), of, got, sizeof got, static_cast<std::int64_t>(at)) == sizeof got;
       for (std::uint64_t k = 0; k < sizeof got; ++k) right &= got[k] == content_byte(seed, at + k);
@@ -133,7 +133,7 @@ TEST_P(advised_rows, of_pages_in_part_are_the_files_bytes) {
       const advised_file of(how, npages, page, nframes, advice::random);
       const device_buffer<std::uint32_t> wrong(1);
       for (std::uint64_t round = 0; round < 3; ++round) {
-        simt::launch({.grid = 1, .block = 64}, read_little{of.file->ref(), npages, page, round, wrong.get()});
+        simt::launch({.grid = 1, .block = 64}, read_little{of.file->ref(), npages, page, 7, round, wrong.get()});
         if (round == 0) {
           const mount_counters c = of.fs->counters();
           EXPECT_EQ(c.faults, npages);
@@ -145,6 +145,24 @@ TEST_P(advised_rows, of_pages_in_part_are_the_files_bytes) {
       EXPECT_EQ(of.fs->counters().pins, 0u);
     }
   }
+}
+
+// Of the first sector, which is there, and of the next one, too, which is not.
+TEST_P(advised_rows, come_from_sectors_that_are_there) {
+  const auto [how, who] = GetParam();
+  constexpr std::uint32_t page = 4096, npages = 48;
+  const advised_file of(how, npages, page, 2 * npages, advice::random);
+  const device_buffer<std::uint32_t> wrong(1);
+  simt::launch({.grid = 1, .block = 64}, read_little{of.file->ref(), npages, page, 0, 0, wrong.get()});
+  EXPECT_EQ(wrong.read_one(), 0u);
+  const mount_counters before = of.fs->counters();
+  of.expect_rows(who, {.row_nbytes = 64, .nrows = npages, .begin = 64, .stride_nbytes = page});
+  const mount_counters there = of.fs->counters();
+  EXPECT_EQ(there.hits - before.hits, npages);
+  EXPECT_EQ(there.bytes_filled, before.bytes_filled);
+  of.expect_rows(who, {.row_nbytes = 64, .nrows = npages, .begin = 65, .stride_nbytes = page});
+  EXPECT_EQ(of.fs->counters().hits, there.hits);
+  EXPECT_EQ(of.fs->counters().pins, 0u);
 }
 
 }  // namespace

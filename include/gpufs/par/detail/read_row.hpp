@@ -54,6 +54,14 @@ struct row_wish {
   bool again, by_host;
 };
 
+// Whether these bytes of a pinned page are there: all of it is, or their sectors. An acquire, which meets the fill's release.
+GPUFS_DEVICE bool has_row(const cache::frames& frames, cache::frame_index f, std::uint64_t offset, std::uint32_t nbytes) {
+  if (frames.is_filled(f)) return true;
+  if (!frames.is_partial(f)) return false;
+  const std::uint32_t begin = static_cast<std::uint32_t>(offset) & (frames.page_nbytes() - 1);
+  return cache::sectors(frames, f).missing(cache::sectors::of_bytes(frames.page_shift(), begin, begin + nbytes)) == 0;
+}
+
 // Waits for nobody. One lane calls, or many at once. nbytes: of the row, in the page.
 GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::uint64_t offset, std::uint32_t nbytes,
                                                            touched_pages touched, row_wish wish) {
@@ -71,7 +79,7 @@ GPUFS_DEVICE_COLD inline looked_up_row look_for_missed_row(file_pages of, std::u
   const cache::frames& frames = pages.pages();
   const cache::page_key key = cache::make_key(view.cache_id, offset >> frames.page_shift());
   if (pages.pin_cached(key, found.frame)) {
-    if (frames.is_filled(found.frame)) {
+    if (has_row(frames, found.frame, offset, nbytes)) {
       found.what = way::cached;
     } else {
       pages.unpin(found.frame);

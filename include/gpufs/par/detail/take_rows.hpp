@@ -23,9 +23,8 @@ struct row_reader {
   touched_pages touched;
   Left left;
 
-  // Reads those of the rows at [first, first + looked) that are below `end` and repeat none: those that are in the cache at once;
-  // of the others, if they are large, few at a time, so that what is read at one time lies close together. Parts * looked: up to
-  // the group's lanes. All lanes call; `of` is of `from`.
+  // Reads the rows at [first, first + looked) below `end` that repeat none: cached ones at once; of the others, if they are large,
+  // few at a time, so that reads lie close together. Parts * looked: up to the group's lanes. All lanes call; `of` is of `from`.
   template <class Group>
   GPUFS_DEVICE void read_some(Group group, const file_pages& of, std::uint64_t first, std::uint64_t end,
                               std::uint32_t looked) const {
@@ -284,6 +283,8 @@ struct row_reader {
     for (unsigned distance = Group::lanes / 2; distance != 0; distance /= 2) cut |= group.shfl_xor(cut, distance);
     return cut;
   }
+
+ protected:
   template <class Group>
   GPUFS_DEVICE row_read read(Group group, const file_pages& of, std::uint32_t i, bool seen) const {
     if (from.error() != 0) return {from.error(), false, 0};
