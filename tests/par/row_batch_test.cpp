@@ -39,24 +39,21 @@ void expect_rows(row_batch& batch, const host_file& from, const row_layout& layo
   EXPECT_EQ(failed.place, want.failure.place);
 }
 
-class row_batches : public ::testing::TestWithParam<reading> {};
+class row_batches : public read_rows {};
 
 // Row sizes, strides, beginnings, pages and caches as they come; numbers that repeat, and some that name no row.
 TEST_P(row_batches, give_the_files_bytes) {
-  random_source draw(static_cast<std::uint64_t>(GetParam()) + 1);
-  for (int trial = 0; trial < 6; ++trial) {
-    SCOPED_TRACE(trial);
-    const std::uint64_t file_nbytes = 1 + draw.below(60'000);
-    subject of(GetParam(), file_nbytes, 512u << draw.below(4), 8 + static_cast<std::uint32_t>(draw.below(100)));
+  try_files(1, [](random_source& draw, const subject& of) {
     row_batch batch(*of.fs, 1 + static_cast<std::uint32_t>(draw.below(120)), unsorted);
     for (int call = 0; call < 3; ++call) {
-      const row_layout layout = drawn_layout(draw, file_nbytes);
+      if (draw.percent(50)) bring(draw, of);
+      const row_layout layout = drawn_layout(draw, of.nbytes);
       const bool wrong = draw.below(3) == 0;
       const auto numbers = drawn_numbers(draw, layout, draw.below(250), wrong);
       const bool narrow = draw.below(2) == 0;
-      expect_rows(batch, *of.file, layout, file_nbytes, numbers, narrow, drawn_shift(draw));
+      expect_rows(batch, *of.file, layout, of.nbytes, numbers, narrow, drawn_shift(draw));
     }
-  }
+  });
 }
 INSTANTIATE_TEST_SUITE_P(of, row_batches, ::testing::ValuesIn(readings), name_of_reading);
 
@@ -477,20 +474,22 @@ TEST(row_batch_of, a_version_that_has_ended_fills_no_page) {
 // Against a model in memory: of equal numbers the last one is what the file has.
 TEST(row_batch_scatters, the_last_of_equal_rows) {
   random_source draw(11);
-  for (int trial = 0; trial < 6; ++trial) {
+  for (std::size_t trial = 0; trial < 3 * std::size(writings); ++trial) {
     SCOPED_TRACE(trial);
-    const std::uint64_t file_nbytes = 20'000 + draw.below(30'000);
-    subject of(reading::being_written, file_nbytes, 512u << draw.below(3), 32);
+    const written how = writings[trial % std::size(writings)];
+    const drawn_file drawn = draw_file(draw, how);
+    written_file of(how, 20'000 + drawn.nbytes, drawn.page_nbytes, drawn.nframes);
+    const std::uint64_t file_nbytes = of.nbytes;
     std::vector<std::byte> want = content(seed, 0, file_nbytes);
     row_batch batch(*of.fs, 1 + static_cast<std::uint32_t>(draw.below(100)), unsorted);
-    for (int call = 0; call < 3; ++call) {
+    for (std::uint64_t call = 0; call < 3; ++call) {
       row_layout layout;
       layout.row_nbytes = draw.percent(50) ? 1 + draw.below(700) : 16 * draw.between(1, 40);
       layout.begin = draw.below(100);
       layout.nrows = (file_nbytes - layout.begin) / layout.row_nbytes;
       const std::uint64_t n = draw.below(150);
       std::vector<std::int64_t> numbers(n);
-      std::vector<std::byte> src = content(100 + static_cast<std::uint64_t>(trial * 3 + call), 0, n * layout.row_nbytes);
+      std::vector<std::byte> src = content(100 + trial * 3 + call, 0, n * layout.row_nbytes);
       row_failure wrong;
       for (std::uint64_t i = 0; i < n; ++i) {
         numbers[i] = static_cast<std::int64_t>(draw.below(layout.nrows / 3 + 1));
@@ -514,7 +513,7 @@ TEST(row_batch_scatters, the_last_of_equal_rows) {
       EXPECT_EQ(failed.place, wrong.place);
     }
     of.file->close();
-    EXPECT_EQ(of.dir.read("rows"), want);
+    EXPECT_TRUE(of.bytes() == want);
   }
 }
 

@@ -4,68 +4,145 @@
 #include "file/harness.hpp"
 #include "file/writing.hpp"
 #include "gpufs/gpufs.hpp"
+#include "gpufs/nvme/soft_controller.hpp"
 #include "gpufs/par/detail/read_row.hpp"
 #include "gpufs/par/rows.hpp"
 #include "gpufs/store/mem_store.hpp"
+#include "gpufs/store/nvme_store.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
 
 inline constexpr std::uint64_t seed = 5;
-// How the file is read: by which source.
-enum class reading { pulled, in_device, staged, staged_in_memory, by_windows, being_written };
-inline constexpr reading readings[] = {reading::pulled,           reading::in_device,  reading::staged,
-                                       reading::staged_in_memory, reading::by_windows, reading::being_written};
+// How the file is read: by which source, and whether the copy engine brings in pages of it.
+enum class reading {
+  pulled,
+  in_device,
+  staged,
+  staged_in_memory,
+  by_windows,
+  being_written,
+  from_controller,
+  pulled_by_engine,
+  windows_by_engine
+};
+inline constexpr reading readings[] = {reading::pulled,           reading::in_device,        reading::staged,
+                                       reading::staged_in_memory, reading::by_windows,       reading::being_written,
+                                       reading::from_controller,  reading::pulled_by_engine, reading::windows_by_engine};
 
-struct subject {
+// How a file that is open for writing is written. None of the other readings can be: memory (pulled, in_device) and stores without
+// `writable` give -EROFS to an open that writes, and a file that is open for reading only gives -EBADF to who scatters. A file that
+// is open for writing has no version, so that in a mount with a copy engine the lanes bring in its pages.
+enum class written { by_the_host, in_place, in_place_beside_engine, to_controller };
+inline constexpr written writings[] = {written::by_the_host, written::in_place, written::in_place_beside_engine,
+                                       written::to_controller};
+
+constexpr bool is_by_engine(reading how) { return how == reading::pulled_by_engine || how == reading::windows_by_engine; }
+constexpr bool is_by_engine(written how) { return how == written::in_place_beside_engine; }
+constexpr bool is_by_windows(reading how) { return how == reading::by_windows || how == reading::windows_by_engine; }
+constexpr bool is_in_place(written how) { return how == written::in_place || how == written::in_place_beside_engine; }
+
+// A file in a mount of its own.
+struct mounted_rows {
   temp_dir dir;
+  std::shared_ptr<nvme::soft_controller> controller;  // whose namespace the file is, if there is one
+  std::string name = "rows";
+  std::uint64_t nbytes;  // of the file: what was asked for, up to the end of a namespace's last block
   std::unique_ptr<mount> fs;
   std::unique_ptr<host_file> file;
 
-  subject(reading how, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
-      : dir(how == reading::by_windows || how == reading::staged_in_memory ? memory_directory()
-                                                                           : std::filesystem::temp_directory_path()) {
-    dir.add("rows", file_nbytes, seed);
+  ~mounted_rows() {
+    file.reset();
+    fs.reset();
+    if (controller == nullptr) return;
+    EXPECT_EQ(controller->violations(), std::vector<std::string>{});
+    EXPECT_EQ(controller->done().nmapped, 0u);
+  }
+  // What the file has now.
+  std::vector<std::byte> bytes() const { return controller != nullptr ? controller->bytes() : dir.read(name); }
+
+ protected:
+  mounted_rows(bool in_memory, std::uint64_t file_nbytes)
+      : dir(in_memory ? memory_directory() : std::filesystem::temp_directory_path()), nbytes(file_nbytes) {
+    dir.add(name, nbytes, seed);
     let_file_times_pass();
+  }
+
+  // Blocks of 4 KiB, which are larger than some pages, or of 512 bytes: as the length comes.
+  std::shared_ptr<store::store> make_controller(bool writable) {
+    const std::uint32_t block_shift = nbytes % 2 == 0 ? 12 : 9;
+    const std::uint64_t nblocks = (nbytes + (1u << block_shift) - 1) >> block_shift;
+    controller = std::make_shared<nvme::soft_controller>(simt::this_platform(),
+                                                         nvme::soft_options{.nblocks = nblocks, .block_shift = block_shift});
+    name = "n1";
+    nbytes = nblocks << block_shift;
+    controller->write_image(0, content(seed, 0, nbytes));
+    return std::make_shared<store::nvme_store>(
+        simt::this_platform(), controller,
+        nvme::controller_options{.nqueues = 2, .depth = 32, .buffer_nbytes = 8192, .writable = writable});
+  }
+  std::shared_ptr<store::store> make_memory(source_kind kind) {
+    auto files = std::make_shared<store::mem_store>(simt::this_platform(), kind);
+    files->put(name, content(seed, 0, nbytes));
+    return files;
+  }
+  void open(const mount_options& options, int flags) {
+    fs = std::make_unique<mount>(dir.path(), options);
+    if (flags == O_RDWR) prepare_for_memcheck(*fs, name, flags);
+    file = std::make_unique<host_file>(*fs, name, flags);
+  }
+};
+
+struct subject : mounted_rows {
+  subject(reading how, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
+      : mounted_rows(how == reading::staged_in_memory || is_by_windows(how) || is_by_engine(how), file_nbytes) {
     mount_options o;
     o.page_nbytes = page_nbytes;
     o.cache_nbytes = std::uint64_t{page_nbytes} * nframes;
     o.max_open_files = 16;
     o.nworkers = 4;
     o.writable = how == reading::being_written;
+    o.copy_engine = is_by_engine(how);
     if (how == reading::pulled || how == reading::in_device) {
-      auto files =
-          std::make_shared<store::mem_store>(simt::this_platform(), how == reading::pulled ? source_kind::pull : source_kind::mem);
-      files->put("rows", content(seed, 0, file_nbytes));
-      o.custom_store = files;
-    } else if (how == reading::by_windows) {
+      o.custom_store = make_memory(how == reading::pulled ? source_kind::pull : source_kind::mem);
+    } else if (is_by_windows(how)) {
       o.custom_store = mapping_store(dir.path());
     } else if (how == reading::staged || how == reading::staged_in_memory) {
       o.store = store_kind::posix;
+    } else if (how == reading::pulled_by_engine) {
+      o.store = store_kind::mapped;
+    } else if (how == reading::from_controller) {
+      o.custom_store = make_controller(false);
     }
-    fs = std::make_unique<mount>(dir.path(), o);
-    file = std::make_unique<host_file>(*fs, "rows", how == reading::being_written ? O_RDWR : O_RDONLY);
+    open(o, how == reading::being_written ? O_RDWR : O_RDONLY);
   }
 };
 
-// A file that is open for writing: in memory, where rows that are written go past the cache, or not.
-struct written_file {
-  temp_dir dir;
-  std::unique_ptr<mount> fs;
-  std::unique_ptr<host_file> file;
-
-  written_file(bool in_place, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
-      : written_file(in_place, file_nbytes, writing_options(page_nbytes, nframes)) {}
-  written_file(bool in_place, std::uint64_t file_nbytes, mount_options o)
-      : dir(in_place ? memory_directory() : std::filesystem::temp_directory_path()) {
-    dir.add("rows", file_nbytes, seed);
-    let_file_times_pass();
-    if (in_place) o.custom_store = mapping_store(dir.path());
-    fs = std::make_unique<mount>(dir.path(), o);
-    prepare_for_memcheck(*fs, "rows", O_RDWR);
-    file = std::make_unique<host_file>(*fs, "rows", O_RDWR);
+// A file that is open for writing: in place, where rows that are written go past the cache, or not.
+struct written_file : mounted_rows {
+  written_file(written how, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
+      : written_file(how, file_nbytes, writing_options(page_nbytes, nframes)) {}
+  written_file(written how, std::uint64_t file_nbytes, mount_options o) : mounted_rows(is_in_place(how), file_nbytes) {
+    if (is_in_place(how)) o.custom_store = mapping_store(dir.path());
+    if (how == written::to_controller) o.custom_store = make_controller(true);
+    o.copy_engine = is_by_engine(how);
+    open(o, O_RDWR);
   }
 };
+
+// Lengths, pages and caches as they come.
+struct drawn_file {
+  std::uint64_t nbytes;
+  std::uint32_t page_nbytes, nframes;
+};
+template <class How>
+drawn_file draw_file(random_source& draw, How how) {
+  drawn_file file{};
+  file.nbytes = 1 + draw.below(is_by_engine(how) ? 16 * least_copied_nbytes : 60'000);
+  file.page_nbytes = is_by_engine(how) ? least_copied_nbytes : 512u << draw.below(4);
+  file.nframes = 8 + static_cast<std::uint32_t>(draw.below(is_by_engine(how) ? 4 : 100));
+  return file;
+}
 
 // Row sizes, strides and beginnings as they come.
 inline row_layout drawn_layout(random_source& draw, std::uint64_t file_nbytes) {
@@ -157,9 +234,99 @@ inline expected_rows expect(const row_layout& layout, std::uint64_t file_nbytes,
 }
 
 inline std::string name_of_reading(const ::testing::TestParamInfo<reading>& p) {
-  constexpr const char* names[] = {"pulled", "in_device", "staged", "staged_in_memory", "by_windows", "being_written"};
+  constexpr const char* names[] = {"pulled",        "in_device",       "staged",           "staged_in_memory", "by_windows",
+                                   "being_written", "from_controller", "pulled_by_engine", "windows_by_engine"};
   return names[static_cast<int>(p.param)];
 }
+inline std::string name_of_writing(const ::testing::TestParamInfo<written>& p) {
+  constexpr const char* names[] = {"by_the_host", "in_place", "in_place_beside_engine", "to_controller"};
+  return names[static_cast<int>(p.param)];
+}
+
+// Asks for pages ahead, and waits for about half of them.
+struct bring_some {
+  file of;
+  std::int64_t begin, end;
+  int* error;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const int asked = prefetch(warp, of, begin, static_cast<std::size_t>(end - begin));
+    if (warp.leader()) *error = asked;
+    for (std::int64_t at = begin; at < end;) {
+      mapped_page<> here = map_page(warp, of, at);
+      if (here.error() != 0) {
+        if (warp.leader()) *error = here.error();
+        return;
+      }
+      at += 2 * std::int64_t{here.nbytes()};
+      unmap_page(warp, std::move(here));
+    }
+  }
+};
+
+struct look_at_windows {
+  file of;
+  std::uint32_t* nmissing;
+
+  GPUFS_DEVICE void operator()() const {
+    if (!this_warp().leader()) return;
+    const detail::file_pages pages(of);
+    const file_view view = pages.view();
+    *nmissing = 0;
+    for (std::int64_t at = 0; at < view.nbytes; at += cache::frames(pages.frames()).page_nbytes()) {
+      const source::place where = detail::find_piece(*pages.mount(), view, static_cast<std::uint64_t>(at), 1).where;
+      if (where != source::place::host_memory) ++*nmissing;
+    }
+  }
+};
+// Waits until the device has been told that all windows of a prepared file are registered.
+inline bool is_told_of_windows(const host_file& of) {
+  const device_buffer<std::uint32_t> nmissing(1);
+  return wait_until([&] {
+    simt::launch({.grid = 1, .block = 32}, look_at_windows{of.ref(), nmissing.get()});
+    return nmissing.read_one() == 0;
+  });
+}
+
+// Tests of all readings.
+class read_rows : public ::testing::TestWithParam<reading> {
+ protected:
+  void SetUp() override {
+    if (is_by_engine(GetParam()) && under_memcheck()) {
+      GTEST_SKIP() << "memcheck takes memory that is registered while a kernel runs for out of bounds";
+    }
+  }
+
+  // Calls test(draw, of) for files as they come.
+  template <class Test>
+  void try_files(std::uint64_t first_seed, Test test) const {
+    random_source draw(static_cast<std::uint64_t>(GetParam()) + first_seed);
+    std::uint64_t ncopies = 0;
+    for (int trial = 0; trial < 6; ++trial) {
+      SCOPED_TRACE(trial);
+      const drawn_file drawn = draw_file(draw, GetParam());
+      subject of(GetParam(), drawn.nbytes, drawn.page_nbytes, drawn.nframes);
+      if (is_by_windows(GetParam()) && trial % 2 == 0) {  // else windows come while rows are read
+        of.fs->prepare(of.name);
+        EXPECT_TRUE(is_told_of_windows(*of.file));
+      }
+      bring(draw, of);
+      test(draw, of);
+      ncopies += of.fs->counters().host_copies;
+    }
+    EXPECT_EQ(ncopies != 0, is_by_engine(GetParam()));
+  }
+  // Who reads rows then finds pages in the cache, and some that are still on their way: by the host, or by the copy engine, which
+  // rows that are missed do not ask.
+  static void bring(random_source& draw, const subject& of) {
+    const std::uint64_t begin = draw.below(of.nbytes), end = std::min(of.nbytes, begin + 1 + draw.below(of.nbytes / 2));
+    const device_buffer<int> error(1);
+    simt::launch({.grid = 1, .block = 32},
+                 bring_some{of.file->ref(), static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end), error.get()});
+    EXPECT_EQ(error.read_one(), 0);
+  }
+};
 
 // All rows of a file of whole pages, by pages.
 inline std::vector<std::int64_t> up_to(std::int64_t n) {

@@ -96,11 +96,13 @@ struct model {
   }
 };
 
-row_layout drawn_layout_to_write(random_source& draw, std::uint64_t file_nbytes) {
+row_layout drawn_layout_to_write(random_source& draw, std::uint64_t file_nbytes, bool grows) {
   row_layout layout = drawn_layout(draw, file_nbytes);
   if (draw.percent(50)) layout.row_nbytes = draw.between(4, 5000);
+  if (!grows) layout.row_nbytes = std::min(layout.row_nbytes, file_nbytes - layout.begin);
   layout.stride_nbytes = draw.percent(50) ? 0 : layout.row_nbytes + draw.below(40);
-  layout.nrows = file_nbytes / std::max(layout.stride_nbytes, layout.row_nbytes) + 1 + draw.below(3);  // the file may grow
+  const std::uint64_t stride = std::max(layout.stride_nbytes, layout.row_nbytes);
+  layout.nrows = grows ? file_nbytes / stride + 1 + draw.below(3) : (file_nbytes - layout.begin - layout.row_nbytes) / stride + 1;
   return layout;
 }
 
@@ -144,26 +146,25 @@ void expect_written(written_file& of, model& want, const row_layout& layout, con
   want.file = std::move(now.file);
 }
 
-class scatter_by_grid : public ::testing::TestWithParam<bool> {
+class scatter_by_grid : public ::testing::TestWithParam<written> {
  protected:
   void SetUp() override {
-    if (GetParam() && memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
+    if (is_in_place(GetParam()) && memory_directory() != "/dev/shm") GTEST_SKIP() << "there is no tmpfs at /dev/shm";
   }
 };
-INSTANTIATE_TEST_SUITE_P(to, scatter_by_grid, ::testing::Bool(),
-                         [](const auto& p) { return std::string(p.param ? "in_place" : "by_the_host"); });
+INSTANTIATE_TEST_SUITE_P(to, scatter_by_grid, ::testing::ValuesIn(writings), name_of_writing);
 
 TEST_P(scatter_by_grid, is_what_the_file_has) {
   const seed_range seeds = seeds_to_run(fewer(25));
   for (std::uint64_t drawn = seeds.first; drawn < seeds.end; ++drawn) {
     SCOPED_TRACE(drawn);
     random_source draw(drawn);
-    const std::uint64_t file_nbytes = 1 + draw.below(60'000);
-    written_file of(GetParam(), file_nbytes, 512u << draw.below(4), 8 + static_cast<std::uint32_t>(draw.below(100)));
-    model want{content(seed, 0, file_nbytes), {}, {}};
+    const drawn_file of_size = draw_file(draw, GetParam());
+    written_file of(GetParam(), of_size.nbytes, of_size.page_nbytes, of_size.nframes);
+    model want{content(seed, 0, of.nbytes), {}, {}};
     for (std::uint64_t call = 0; call < 4 && !HasFailure(); ++call) {
       SCOPED_TRACE(call);
-      row_layout layout = drawn_layout_to_write(draw, file_nbytes);
+      row_layout layout = drawn_layout_to_write(draw, of.nbytes, of.controller == nullptr);
       const auto numbers = drawn_numbers_to_write(draw, layout, draw.percent(10) ? draw.below(3) : draw.below(300));
       const auto src = content(100 * drawn + call, 0, numbers.size() * layout.row_nbytes);
       const how by{.grid = 1 + static_cast<unsigned>(draw.below(3)),
@@ -188,7 +189,7 @@ TEST_P(scatter_by_grid, is_what_the_file_has) {
       }
     }
     of.file->close();
-    EXPECT_TRUE(of.dir.read("rows") == want.file);
+    EXPECT_TRUE(of.bytes() == want.file);
     expect_all_written(*of.fs);
   }
 }
@@ -200,7 +201,7 @@ TEST_P(scatter_by_grid, has_the_last_of_equal_rows_in_all_orders_of_blocks) {
   for (const std::uint64_t nrows : {1, 2, 5, 700, 5000}) {
     SCOPED_TRACE(nrows);
     written_file of(GetParam(), nrows * row, page, 32);
-    model want{content(seed, 0, nrows * row), {}, {}};
+    model want{content(seed, 0, of.nbytes), {}, {}};
     const std::uint64_t n = nrows == 5000 ? 5000 : 2 * detail::order_in_block::most + 77;
     for (std::uint64_t seed = 1; seed <= fewer(4); ++seed) {
       std::vector<std::int64_t> numbers(n);
@@ -209,24 +210,25 @@ TEST_P(scatter_by_grid, has_the_last_of_equal_rows_in_all_orders_of_blocks) {
                                    {.grid = 4, .block = 64, .seed = seed});
     }
     of.file->close();
-    EXPECT_TRUE(of.dir.read("rows") == want.file);
+    EXPECT_TRUE(of.bytes() == want.file);
   }
 }
 
 // Rows at distances that a poor hash would take for neighbours, in one window of a file of 2^40 rows.
 TEST_P(scatter_by_grid, finds_rows_at_any_distance) {
-  written_file of(GetParam(), 4096, 4096, 64);
-  model want{content(seed, 0, 4096), {}, {}};
+  constexpr std::int64_t nbytes = 200'000;
+  written_file of(GetParam(), nbytes, 4096, 64);
+  model want{content(seed, 0, of.nbytes), {}, {}};
   for (const std::int64_t apart : {1, 2, 64, 4096, 6765, 65536}) {
     SCOPED_TRACE(apart);
     std::vector<std::int64_t> numbers = up_to(2000);
-    const std::int64_t rows = std::min<std::int64_t>(1000, 200'000 / apart);
+    const std::int64_t rows = std::min<std::int64_t>(1000, nbytes / apart);
     for (std::int64_t& number : numbers) number = number % rows * apart;
     expect_written<std::int64_t>(of, want, {.row_nbytes = 1, .nrows = std::uint64_t{1} << 40}, numbers,
                                  content(static_cast<std::uint64_t>(apart), 0, 2000), {});
   }
   of.file->close();
-  EXPECT_TRUE(of.dir.read("rows") == want.file);
+  EXPECT_TRUE(of.bytes() == want.file);
 }
 
 TEST_P(scatter_by_grid, that_cannot_be_writes_nothing) {
