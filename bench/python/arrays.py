@@ -3,9 +3,9 @@
 """gpufs's arrays in Python against what programs do otherwise, on this machine.
 
 Files lie in memory, and are registered before (`prepare()`), the rivals', too; all ways take turns, and each answer is
-compared with NumPy's, outside the time. What needs torch, a GPU, CuPy, KvikIO or PyG is left out where it is not there,
-and a note says so. Without a GPU sizes are small and torch's tensors on the host stand in: answers are checked, and
-figures mean nothing.
+compared with NumPy's, outside the time. What needs torch, a GPU, CuPy, KvikIO, numba-cuda or PyG is left out where it
+is not there, and a note says so. Without a GPU sizes are small and torch's tensors on the host stand in: answers are
+checked, and figures mean nothing.
 
 py_gather_cold, py_gather_cold_512: distinct random rows of 4 KiB and of 512 bytes that nobody has read before, by
 x[idx]; of 4 KiB against a kernel that only copies the same rows, sorted, from the registered file.
@@ -16,6 +16,8 @@ py_call_p50, py_call_p99: a cached row, over what torch's index_select takes of 
 py_epoch: the features of batches as PyG's NeighborLoader draws them, against a DataLoader over a memory map.
 py_read_files: many small files to one tensor. py_cpu_engine: by the engine cpu, against np.memmap.
 py_first (bounded by nothing): the first gather from a file that was not registered.
+py_numba_hit (bounded by nothing): a Numba kernel's reads of 4 bytes that are cached, against the same of an array in
+GPU memory.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ from pathlib import Path
 import devices
 from gathers import COLD, COLD_SMALL, HOT, Gathers
 from harness import Results, parse
+from numba_hits import numba_hits
 from others import cpu_engine, epoch, read_files
 from tables import make_table
 
 OF_A_GPU = (*dict.fromkeys((*COLD, *COLD_SMALL, *HOT)), "py_vs_kvikio", "py_vs_uva_skewed", "py_first")
-NAMES = (*OF_A_GPU, "py_epoch", "py_read_files", "py_cpu_engine")
+NAMES = (*OF_A_GPU, "py_epoch", "py_read_files", "py_cpu_engine", "py_numba_hit")
 
 
 def main(arguments: list[str]) -> int:
@@ -65,6 +68,8 @@ def main(arguments: list[str]) -> int:
                 results.skip(["py_epoch"], why)
             else:
                 epoch(folder, options, results, device)
+        if options.wants("py_numba_hit"):
+            numba_hits(folder / "hits", options, results, device, why)
     return results.finish()
 
 

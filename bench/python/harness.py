@@ -40,6 +40,8 @@ SIZES = {
     "files": Size(50_000, 2_000, 60, "files for read_files, of 4 KiB"),
     "graph-gb": Size(8, 0.5, 0.001, "10^9 bytes of the graph's features, in rows of 4 KiB; the cache has a fourth"),
     "batches": Size(200, 20, 3, "batches in the graph's epoch, of 1,024 nodes (without a GPU 16)"),
+    "hit-mb": Size(4000, 250, 0.01, "10^6 bytes of the elements that Numba's kernels read"),
+    "hits": Size(100_000_000, 10_000_000, 1000, "elements that they read in a run"),
     "runs": Size(5, 3, 2, "of each way, by turns, after one that is not counted"),
     "threads": Size(16, 16, 2, "of the rivals on the host"),
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import importlib.util
 import os
 import re
@@ -12,6 +13,7 @@ import struct
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +245,66 @@ def test_the_numba_example_follows_chains(numba_cuda: Any, tmp_path: Path, monke
         module.sum_chains.py_func(9, b"chains", heads, sums)
     right = sums == wanted
     assert 0 < right.sum() < 50 and (sums[~right] == -5).all()
+
+
+@pytest.fixture
+def hit_kernels(numba_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What the bench measures hits by."""
+    monkeypatch.syspath_prepend(str(ROOT / "bench/python"))
+    monkeypatch.delitem(sys.modules, "numba_kernels", raising=False)
+    yield importlib.import_module("numba_kernels")
+    sys.modules.pop("numba_kernels", None)
+
+
+def test_the_numba_kernels_of_the_bench_compile(numba_cuda: Any, hit_kernels: Any) -> None:
+    from numba import types as nb
+
+    which = (nb.uint32[:, ::1], nb.int64[::1])
+    for way in ("pread_thread", "map_page_thread", "map_page_warp"):
+        kernel = getattr(hit_kernels, f"by_{way}").py_func
+        assert f"gpufs_{way}" in compiled(numba_cuda, kernel, nb.uint64, nb.uint8[::1], *which)
+    assert "gpufs_" not in compiled(numba_cuda, hit_kernels.by_array.py_func, nb.uint32[::1], *which)
+
+
+def test_the_numba_kernels_of_the_bench_read_the_same(hit_kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Python functions, by one thread after another, against what the bench compares their sums with."""
+    elements = np.random.default_rng(1).integers(0, 1 << 24, 256, np.uint32)  # no sum has more than 32 bits
+    nthreads, naccesses, data = 96, 5, elements.tobytes()
+
+    def pread(fs: Any, file: int, into: Any, nbytes: int, offset: int) -> int:
+        if fs != 9:
+            return -5  # EIO
+        into[:] = np.frombuffer(data, into.dtype, len(into), offset)
+        return nbytes
+
+    def map_page(fs: Any, file: int, offset: int, page: Any) -> int:
+        page[0] = types.SimpleNamespace(data=int(offset))
+        return 0 if fs == 9 else -5
+
+    calls: dict[str, Any] = {"O_RDONLY": 0, "page": object, "open_block": lambda *_: 3, "close_block": lambda *_: 0}
+    calls["pread_thread"] = pread
+    calls["view"] = lambda address, n, dtype: np.frombuffer(data, dtype, n, address)
+    for group in ("thread", "warp"):
+        calls |= {f"map_page_{group}": map_page, f"unmap_page_{group}": lambda _: 0}
+    monkeypatch.setattr(hit_kernels, "gpufs_numba", types.SimpleNamespace(**calls))
+    local = types.SimpleNamespace(array=lambda n, dtype: np.zeros(n, dtype))
+
+    def sums_by(way: str, *arguments: Any) -> Any:
+        sums = np.zeros(nthreads, np.int64)
+        for thread in range(nthreads):
+            monkeypatch.setattr(hit_kernels, "cuda", types.SimpleNamespace(grid=lambda _, i=thread: i, local=local))
+            getattr(hit_kernels, f"by_{way}").py_func(*arguments, sums)
+        return sums
+
+    for together, ways in ((1, ("pread_thread", "map_page_thread")), (32, ("map_page_warp",))):
+        places = hit_kernels.make_places(elements.size, naccesses, nthreads // together, together)
+        assert not (places % together).any() and places.max() <= 256 - together and np.unique(places).size > 4
+        wanted = hit_kernels.sums_of(elements, places, together)
+        assert np.unique(wanted).size == nthreads
+        np.testing.assert_array_equal(sums_by("array", elements, places), wanted)
+        for way in ways:
+            np.testing.assert_array_equal(sums_by(way, 9, b"elements", places), wanted)
+            assert (sums_by(way, 8, b"elements", places) == -5).all()
 
 
 CPU_KERNEL = """
