@@ -145,10 +145,18 @@ thread_resources resources_in_full_blocks() {
   return {attributes.numRegs, static_cast<int>(attributes.localSizeBytes)};
 }
 
-// Seconds of one DMA copy of pinned memory to the device, or back; of the driver's copy from device memory to device memory.
+// Seconds of a DMA copy of pinned memory, or of a registered file from its begin on, to the device, or back; of the driver's copy
+// from device memory to device memory. In pieces of a window's least size: a file's windows are registered one by one, and CUDA
+// copies from one registration at a time.
 inline double copy_seconds(void* device, const void* pinned, std::size_t nbytes) {
-  return device_seconds(
-      [&] { check(cudaMemcpyAsync(device, pinned, nbytes, cudaMemcpyHostToDevice, bench_stream()), "cudaMemcpyAsync"); });
+  constexpr std::size_t most = 64 << 20;
+  return device_seconds([&] {
+    for (std::size_t at = 0; at < nbytes; at += most) {
+      check(cudaMemcpyAsync(static_cast<std::byte*>(device) + at, static_cast<const std::byte*>(pinned) + at,
+                            std::min(most, nbytes - at), cudaMemcpyHostToDevice, bench_stream()),
+            "cudaMemcpyAsync");
+    }
+  });
 }
 inline double copy_back_seconds(void* pinned, const void* device, std::size_t nbytes) {
   return device_seconds(
