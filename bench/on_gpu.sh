@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # On a machine with GPUs: builds, runs the GPU's tests, the same under compute-sanitizer, and the benches; writes logs and JSON to OUT.
 # Tests go side by side over all GPUs that CUDA_VISIBLE_DEVICES has; the soak and the benches want one for themselves, the first.
-#   bench/on_gpu.sh OUT [build|tests|sanitize|soak|bench ...]    default: all but soak
+#   bench/on_gpu.sh OUT [build|tests|sanitize|soak|wheel|bench ...]    default: all but soak and wheel
 #   GPUFS_DEPS: a folder with what is not installed (README, "offline"). GPUFS_TESTS=OFF: builds no tests and examples.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -119,6 +119,22 @@ step_sanitize() {
   fi
   sort -o "$out/sanitize.txt" "$out/sanitize.txt"
   ! grep -qv ' exit 0 ' "$out/sanitize.txt"
+}
+
+# GPUFS_WHEEL: a wheel that ./dev wheel made, perhaps elsewhere. Installs it beside the Python packages that are here, lets it test
+# itself with no compiler and no CUDA on PATH, and runs tests/python, but those of the sources alone.
+step_wheel() {
+  local python site=$out/site rc=0
+  python=$(command -v "${GPUFS_PYTHON:-python3}")
+  "$python" -m pip install -q --no-index --no-deps --target "$site" "$GPUFS_WHEEL" || return 1
+  (cd / && env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$site" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" "$python" -m gpufs.selftest) \
+    2>&1 | tee "$out/selftest.txt" || rc=1
+  # shellcheck disable=SC2046
+  PYTHONPATH=$site timeout "${GPUFS_PYTEST_TIMEOUT:-500}" "$python" -m pytest -q -p no:cacheprovider -n "${GPUFS_PYTEST_JOBS:-8}" --durations 10 \
+    $(printf -- ' --ignore tests/python/test_%s.py' arrows bench_report docs docs_site mutants package papers public_api spdx stacks stubs style) \
+    tests/python >"$out/pytest.txt" 2>&1 || rc=1
+  tail -25 "$out/pytest.txt"
+  return $rc
 }
 
 # Where gpufs was built as a Python package: here (GPUFS_CMAKE_OPTIONS=-DGPUFS_PYTHON=ON, which wants nanobind), or as what is installed.
