@@ -129,11 +129,15 @@ step_wheel() {
   "$python" -m pip install -q --no-index --no-deps --target "$site" "$GPUFS_WHEEL" || return 1
   (cd / && env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$site" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" "$python" -m gpufs.selftest) \
     2>&1 | tee "$out/selftest.txt" || rc=1
+  local -x PYTHONPATH=$site
   # shellcheck disable=SC2046
-  PYTHONPATH=$site timeout "${GPUFS_PYTEST_TIMEOUT:-500}" "$python" -m pytest -q -p no:cacheprovider -n "${GPUFS_PYTEST_JOBS:-8}" --durations 10 \
-    $(printf -- ' --ignore tests/python/test_%s.py' arrows bench_report docs docs_site mutants package papers public_api spdx stacks stubs style) \
+  timeout "${GPUFS_PYTEST_TIMEOUT:-500}" "$python" -m pytest -q -p no:cacheprovider -n "${GPUFS_PYTEST_JOBS:-8}" --durations 10 \
+    $(printf -- ' --ignore tests/python/test_%s.py' arrays_memory arrows bench_report docs docs_site mutants package papers public_api spdx stacks stubs style) \
     tests/python >"$out/pytest.txt" 2>&1 || rc=1
+  # Alone, as it fills the GPU's memory.
+  timeout 100 "$python" -m pytest -q -p no:cacheprovider tests/python/test_arrays_memory.py >"$out/pytest_memory.txt" 2>&1 || rc=1
   tail -25 "$out/pytest.txt"
+  tail -3 "$out/pytest_memory.txt"
   return $rc
 }
 
