@@ -31,7 +31,6 @@ from report_papers import (
     beside_table,
     load_papers,
     names_in_sources,
-    papers_text,
     tlb_plot,
     workloads_plot,
 )
@@ -443,7 +442,7 @@ def make_docs(
     worst: dict[str, Case],
 ) -> None:
     """Fills in the markers of performance.md: {{summary}}, {{cases NAME...}}, {{beside NAME...}}, {{ceilings}},
-    {{provenance}}, {{papers}}, {{plot NAME}}; those of reproduction.md are Remade's.
+    {{provenance}}, {{plot NAME}}; those of reproduction.md are Remade's.
     """
     note = "<!-- Made by bench/report.py from research/papers/reproduction.md.in and the results: change these. -->\n"
     remade = Remade(benches, papers, names_in_sources(ROOT))
@@ -461,8 +460,6 @@ def make_docs(
             return beside_table(benches, words)
         if kind == "ceilings" and not words:
             return ceilings_table(benches)
-        if kind == "papers" and not words:
-            return papers_text(papers)
         if kind == "provenance" and not words:
             return provenance([bench for bench in benches if bench.name != "papers"])
         if kind == "plot" and len(words) == 1 and words[0] in known:

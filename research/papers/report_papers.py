@@ -117,23 +117,6 @@ def beside_table(benches: list[Bench], names: list[str]) -> str:
     return markdown_table(("case", "ours", "the paper's", "spread", "measured", "held against"), rows)
 
 
-def papers_text(papers: list[Paper]) -> str:
-    """Each table or figure with the paper's values under ours."""
-
-    def cell(value: object) -> str:
-        return number(value) if isinstance(value, float) else str(value)
-
-    parts = []
-    for paper in papers:
-        parts.append(f"### {paper.title}" + ("" if paper.verified else " (WRONG ANSWERS)"))
-        parts.append(markdown_table(paper.columns, [[cell(v) for v in row] for row in paper.rows]))
-        if paper.paper_rows:
-            parts.append("The paper:")
-            parts.append(markdown_table(paper.paper_columns, [[cell(v) for v in row] for row in paper.paper_rows]))
-        parts.append("\n".join(f"- {note}" for note in [*paper.notes, f"Commit {paper.commit}, `{paper.command}`."]))
-    return "\n\n".join(parts) if parts else "*Not measured yet.*"
-
-
 def workloads_plot(benches: list[Bench], name: str, base: str = "raw pointers") -> Draw | None:
     """Extra time of each workload by blocks: every detail of a case but `blocks` and `paper` is a workload."""
     cases = [
