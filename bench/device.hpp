@@ -217,7 +217,7 @@ struct pinned_memory {
   pinned_array<std::byte> bytes{nbytes};
 };
 
-// One host-to-device copy of it, GB/s: what no file system can pass.
+// Its copy to the device, in pieces one behind the other, GB/s: what no file system can pass.
 inline spread measure_copy(results& out, const pinned_memory& host) {
   constexpr std::size_t nbytes = pinned_memory::nbytes;
   const device_array<std::byte> device(nbytes);

@@ -6,7 +6,8 @@
 #   GPUFS_DEPS: a folder with what is not installed (README, "offline"). GPUFS_TESTS=OFF: builds no tests and examples.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-out=$1
+mkdir -p "$1"
+out=$(realpath "$1")
 shift
 steps=${*:-build tests sanitize bench}
 build=${GPUFS_BUILD:-build-gpu}
@@ -121,30 +122,38 @@ step_sanitize() {
   ! grep -qv ' exit 0 ' "$out/sanitize.txt"
 }
 
+site=  # where step_wheel has installed the package
 # GPUFS_WHEEL: a wheel that ./dev wheel made, perhaps elsewhere. Installs it beside the Python packages that are here, lets it test
 # itself with no compiler and no CUDA on PATH, and runs tests/python, but those of the sources alone.
 step_wheel() {
-  local python site=$out/site rc=0
-  python=$(command -v "${GPUFS_PYTHON:-python3}")
+  local python rc=0
+  [ -n "${GPUFS_WHEEL-}" ] || { echo "GPUFS_WHEEL names no wheel"; return 1; }
+  python=$(realpath -s "$(command -v "${GPUFS_PYTHON:-python3}")")
+  site=$(mktemp -d)
   "$python" -m pip install -q --no-index --no-deps --target "$site" "$GPUFS_WHEEL" || return 1
-  (cd / && env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$site" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" "$python" -m gpufs.selftest) \
+  local -x PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+  (cd / && env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$PYTHONPATH" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" "$python" -m gpufs.selftest) \
     2>&1 | tee "$out/selftest.txt" || rc=1
-  local -x PYTHONPATH=$site
   # shellcheck disable=SC2046
-  timeout "${GPUFS_PYTEST_TIMEOUT:-500}" "$python" -m pytest -q -p no:cacheprovider -n "${GPUFS_PYTEST_JOBS:-8}" --durations 10 \
+  timeout -k 5 "${GPUFS_PYTEST_TIMEOUT:-400}" "$python" -m pytest -q -p no:cacheprovider -n "${GPUFS_PYTEST_JOBS:-8}" --durations 10 \
     $(printf -- ' --ignore tests/python/test_%s.py' arrays_memory arrows bench_report docs docs_site mutants package papers public_api spdx stacks stubs style) \
     tests/python >"$out/pytest.txt" 2>&1 || rc=1
   # Alone, as it fills the GPU's memory.
-  timeout 100 "$python" -m pytest -q -p no:cacheprovider tests/python/test_arrays_memory.py >"$out/pytest_memory.txt" 2>&1 || rc=1
+  timeout -k 5 100 "$python" -m pytest -q -p no:cacheprovider tests/python/test_arrays_memory.py >"$out/pytest_memory.txt" 2>&1 || rc=1
   tail -25 "$out/pytest.txt"
   tail -3 "$out/pytest_memory.txt"
   return $rc
 }
 
-# Where gpufs was built as a Python package: here (GPUFS_CMAKE_OPTIONS=-DGPUFS_PYTHON=ON, which wants nanobind), or as what is installed.
+# With the wheel that step_wheel has installed; else where gpufs was built as a Python package here (GPUFS_CMAKE_OPTIONS=-DGPUFS_PYTHON=ON,
+# which wants nanobind); else with what is installed.
 bench_python() {
   local python=${GPUFS_PYTHON:-python3} begin=$SECONDS
-  ! compgen -G 'python/gpufs/_rows*.so' >/dev/null || local -x PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH}
+  if [ -n "$site" ]; then
+    local -x PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+  elif compgen -G 'python/gpufs/_rows*.so' >/dev/null; then
+    local -x PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH}
+  fi
   "$python" -c 'import gpufs.arrays' 2>/dev/null || { echo "python: left out, as $python has no gpufs"; return 0; }
   # shellcheck disable=SC2086
   timeout "${GPUFS_BENCH_PYTHON_TIMEOUT:-900}" "$python" bench/python/arrays.py --out "$out/python.json" --dir "${GPUFS_BENCH_MEMORY:-/dev/shm}" \

@@ -29,6 +29,10 @@ def why_not(device: Gpu | Host | None) -> str:
         return "it needs a GPU"
     if find_spec("numba_cuda") is None:
         return "numba-cuda is not installed"
+    try:
+        import gpufs.numba
+    except Exception as error:  # with a NumPy that it does not know, say
+        return f"numba-cuda does not import: {error}"
     return "" if device_code().exists() else f"this build of gpufs has no {device_code().name}"
 
 
@@ -94,6 +98,7 @@ class _Hits:
             if not np.array_equal(sums.copy_to_host(), wanted):
                 print(f"{way} gave other sums than NumPy did", flush=True)
                 right[way] = False
+            sums.copy_to_device(np.full(len(wanted), -1, np.int64))  # so that the next kernel must write its own
 
         ways[calls[0]](0)  # what is not in the cache yet comes before it is counted
         before = self._mount.counters("faults", "hits")
