@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def why_not(device: Gpu | Host | None) -> str:
     if find_spec("numba_cuda") is None:
         return "numba-cuda is not installed"
     try:
-        import gpufs.numba
+        import_module("gpufs.numba")
     except Exception as error:  # with a NumPy that it does not know, say
         return f"numba-cuda does not import: {error}"
     return "" if device_code().exists() else f"this build of gpufs has no {device_code().name}"
