@@ -11,8 +11,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpufs import _label, _rows
+from gpufs import _label
 from gpufs.errors import GpufsError
+from gpufs.mounts import device_of
 
 Background = int | Sequence[int] | None
 
@@ -71,7 +72,7 @@ def label_regions(
         )
     kinds, of_background = _kinds_of(image, background)
     labels = np.zeros(kinds.shape, np.int32)
-    number = _rows.current_device(engine) if device is None else device
+    number = device_of(engine, device)
     height, width = kinds.shape
     nregions = _label.label(
         engine, kinds.ctypes.data, height, width, corners, of_background, number, labels.ctypes.data

@@ -13,9 +13,10 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from gpufs import _lex, _rows
+from gpufs import _lex
 from gpufs.collage.interrupt import replacing
 from gpufs.errors import GpufsError
+from gpufs.mounts import device_of
 from gpufs.unchanged import check_unchanged, stamp_of
 
 TOKEN = np.dtype([("offset", "<u8"), ("kind", "u1")])  # 9 bytes
@@ -57,7 +58,7 @@ def each_piece(
 
     Raises GpufsError where the file cannot be read, or is not the same at its end.
     """
-    number = _rows.current_device(engine) if device is None else device
+    number = device_of(engine, device)
     before = stamp_of(path)
     lexer = _lex.Lexer(engine, path, table, piece_nbytes, number)
     while True:

@@ -88,7 +88,7 @@ class Mount:
         """Without looking at the folder: one that was pickled need not be there until a file is opened."""
         self.root = os.path.realpath(os.fsdecode(root))
         self.engine = engine_of(engine)
-        self.device = _rows.current_device(self.engine) if device is None else _device(device)
+        self.device = device_of(self.engine, device)
         self.writable = writable
         self._cache_nbytes = to_nbytes(cache)
         self._pin_nbytes = to_nbytes(pin)
@@ -305,7 +305,7 @@ def shared_mount(
 ) -> Mount:
     """The mount of this folder that the process has already, with the same options, or a new one."""
     engine = engine_of(engine)
-    device = _rows.current_device(engine) if device is None else _device(device)
+    device = device_of(engine, device)
     key = (os.getpid(), root, to_nbytes(cache), page, writable, engine, device, to_nbytes(pin))
     with _lock:
         mount = _shared.get(key)
@@ -359,11 +359,14 @@ def engine_of(engine: str) -> str:
     return engine
 
 
-def _device(number: int) -> int:
+def device_of(engine: str, device: int | None) -> int:
+    """The number of the GPU that is meant; None: the calling thread's current one."""
+    if device is None:
+        return _rows.current_device(engine)
     try:
-        number = operator.index(number)
+        number = operator.index(device)
     except TypeError:
-        raise GpufsError(f"device is {number!r}; it is a GPU's number, as 0 is") from None
+        raise GpufsError(f"device is {device!r}; it is a GPU's number, as 0 is") from None
     if not 0 <= number <= _MOST_DEVICES:
         raise GpufsError(f"there is no device {number}")
     return number

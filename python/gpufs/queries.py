@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gpufs import _query, _rows
+from gpufs import _query
 from gpufs.errors import GpufsError
 from gpufs.formats import Layout, NotOneArrayError, find_layout
-from gpufs.mounts import engine_of, page_nbytes, to_nbytes
+from gpufs.mounts import device_of, engine_of, page_nbytes, to_nbytes
 from gpufs.text import printable
 from gpufs.unchanged import check_unchanged, stamp_of
 
@@ -101,7 +101,7 @@ class OpenQuery:
             threads=threads,
             cache_nbytes=to_nbytes(cache),
             page_nbytes=page_nbytes(page, 8),
-            device=_rows.current_device(self.engine) if device is None else device,
+            device=device_of(self.engine, device),
         )
 
     def run(self, on_progress: Callable[[int, int], None] | None = None) -> tuple[QueryResult, dict[str, Fraction]]:

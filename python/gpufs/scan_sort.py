@@ -12,9 +12,10 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from gpufs import _par, _rows
+from gpufs import _par
 from gpufs.collage.interrupt import check_is_no_input, check_writable, replacing
 from gpufs.errors import GpufsError
+from gpufs.mounts import device_of
 from gpufs.unchanged import Stamp, check_unchanged, stamp_of
 from gpufs.unfinished import State, Unfinished, unfinished
 
@@ -41,7 +42,7 @@ class Done(NamedTuple):
 
 def scan_work(engine: str, device: int | None, op: str, type_name: str, exclusive: bool, piece_nbytes: int = 0) -> Work:
     def begin(of: _par.Ends, kept: Unfinished | None) -> _par.Job:
-        number, state = _device_number(engine, device), kept.state if kept else None
+        number, state = device_of(engine, device), kept.state if kept else None
         return _par.scan(engine, number, of, op, type_name, exclusive, piece_nbytes, state)
 
     return Work("scanned", {"op": op, "type": type_name, "exclusive": exclusive, "engine": engine}, begin)
@@ -66,7 +67,7 @@ def sort_work(
     size = int(type_name[1:]) // 8 if record_nbytes is None else record_nbytes
 
     def begin(of: _par.Ends, kept: Unfinished | None) -> _par.Job:
-        number = _device_number(engine, device)
+        number = device_of(engine, device)
         how = (engine, number, of, type_name, size, key_offset, descending, memory_nbytes)
         if kept is None:
             return _par.sort(*how, scratch, prefers_memory)
@@ -74,10 +75,6 @@ def sort_work(
 
     facts = {"key": type_name, "record_nbytes": size, "key_offset": key_offset, "descending": descending}
     return Work("sorted", facts | {"engine": engine}, begin)
-
-
-def _device_number(engine: str, device: int | None) -> int:
-    return _rows.current_device(engine) if device is None else device
 
 
 def type_of(dtype: DTypeLike | str) -> str:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpufs import _rows, _vectors, kmeans
+from gpufs import _vectors, kmeans
 from gpufs.errors import GpufsError
-from gpufs.mounts import engine_of, to_nbytes
+from gpufs.mounts import device_of, engine_of, to_nbytes
 from gpufs.vector_rows import Floats, Rows, parts_of, rows_of
 
 __all__ = ["Found", "Index", "Rows", "Synthetic", "build", "check", "search"]
@@ -65,10 +65,6 @@ class Synthetic:
 
     def check_unchanged(self) -> None:
         """They cannot change."""
-
-
-def _device(engine: str, device: int | None) -> int:
-    return _rows.current_device(engine) if device is None else device
 
 
 def _sample_of(rows: Rows, n: int, seed: int, progress: Callable[[int, int], None]) -> Floats:
@@ -157,7 +153,7 @@ def build(
         dim,
         engine=chosen,
         threads=threads,
-        device=_device(chosen, device),
+        device=device_of(chosen, device),
         made_by=f"{nlists} lists of {rows.name} by {trained_by}",
         base=rows.name,
     )
@@ -212,7 +208,7 @@ class Index:
             threads=threads,
             cache_nbytes=to_nbytes(cache),
             page_nbytes=page,
-            device=_device(self.engine, device),
+            device=device_of(self.engine, device),
         )
 
     def search(

@@ -183,6 +183,7 @@ def test_wrong_arguments_are_errors(tmp_path: Path) -> None:
         ({"cache": "much"}, "no number of bytes"),
         ({"page": 1000}, "a power of two"),
         ({"device": 99, "engine": "simt"}, "device"),
+        ({"device": "cuda"}, "device is 'cuda'; it is a GPU's number"),
     ):
         with pytest.raises(gpufs.GpufsError, match=words):
             gpufs.query(tmp_path / "t", "x > 1", ["x"], **wrong)  # type: ignore[arg-type]

@@ -103,6 +103,18 @@ def test_arrays_of_any_shape_are_taken(engine: str) -> None:
     assert par.scan(values, engine=engine, out=result) is result and result[-1] == values.sum()
 
 
+def test_a_device_is_a_number(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("1 2")
+    for call in (
+        lambda: par.scan(np.arange(3), device="cuda"),  # type: ignore[arg-type]
+        lambda: par.sort(np.arange(3), device="cuda"),  # type: ignore[arg-type]
+        lambda: par.lex(tmp_path / "text", table="json", device="cuda"),  # type: ignore[arg-type]
+        lambda: par.label(np.zeros((2, 2), np.uint8), device="cuda"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(gpufs.GpufsError, match="device is 'cuda'; it is a GPU's number"):
+            call()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_torch_tensors_give_tensors(engine: str) -> None:
     torch = pytest.importorskip("torch")
