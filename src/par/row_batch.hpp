@@ -129,7 +129,7 @@ inline unsigned parts_of_rows(const row_layout& layout, std::uint64_t page_nbyte
 // So that all multiprocessors have warps.
 constexpr std::uint32_t fair_nwarps = GPUFS_ON_CUDA ? 8192 : 8;
 
-// Batches of so many rows take a warp for each: what a look for several at once saves is less than it takes.
+// Batches of so many rows take a warp for each, so that rows that are not cached do not wait for each other.
 constexpr std::uint32_t few_rows = GPUFS_ON_CUDA ? 1024 : 4;
 
 // How many rows a warp looks for at once, of n that lie anywhere in the file. Large ones are few where all that are read at one
