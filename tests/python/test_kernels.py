@@ -124,6 +124,8 @@ def numba_cuda() -> Any:
         from numba import cuda
         from numba.cuda.cudadrv.error import NvvmSupportError
         from numba.cuda.cudadrv.nvvm import NVVM
+
+        importlib.import_module("gpufs.numba")
     except Exception as error:  # with a NumPy that it does not know, say
         pytest.skip(f"numba-cuda does not import: {error}")
 
