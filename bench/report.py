@@ -3,8 +3,8 @@
 """What the benches measured: prints the table, writes headline.json, and makes docs/performance.md.
 
     bench/report.py RESULTS                  the table, and RESULTS/headline.json
-    bench/report.py RESULTS --docs docs      also docs/performance.md, docs/performance/*.svg (needs matplotlib) and
-                                             docs/reproduction.md
+    bench/report.py RESULTS --docs docs      also docs/performance.md, docs/performance/*.svg (needs matplotlib),
+                                             docs/reproduction.md, and the table of comparisons in README.md beside docs
 
 RESULTS holds the JSON files that the benches write, in any number: benches that were not run are rows "not measured".
 A name with several cases is worth its worst one. Runs with --quick, and on the CPU machine, check answers; their
@@ -481,6 +481,34 @@ def make_docs(
     (docs / "reproduction.md").write_text(reproduction)
 
 
+def comparisons(targets: list[Target], worst: dict[str, Case], path: Path = HERE / "comparisons.txt") -> str:
+    """The README's table: each name's worst case against its rival."""
+    known = {target.name for target in targets if target.figure_is == "times as fast" or "share of" in target.figure_is}
+    rows = []
+    for n, line in enumerate(path.read_text().splitlines(), 1):
+        if line.startswith("#"):
+            continue
+        name, *words = [field.strip() for field in line.split("|")]
+        if name not in known or len(words) != 4:
+            raise ReportError(f"{path.name}, line {n}: not 'name of a ratio | what | rival | memory | program'")
+        what, rival, memory, program = words
+        case = worst.get(name)
+        if case is None or not case.verified:
+            rows.append([what, "", rival, "", "not measured yet", memory, program])
+            continue
+        ours, theirs = with_unit(case.measured, case.unit), with_unit(case.ceiling, case.unit)
+        rows.append([what, ours, rival, theirs, number(case.figure), memory, f"{program}, `{name}`"])
+    return markdown_table(["what", "gpufs", "rival", "it has", "times", "memory of the host", "program"], rows)
+
+
+def with_comparisons(text: str, table: str) -> str:
+    begin, end = "<!-- made by bench/report.py of bench/comparisons.txt -->\n", "\n<!-- to here -->"
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ReportError(f"README.md: there is no place for the comparisons: {begin.strip()} and {end.strip()}")
+    before, _, rest = text.partition(begin)
+    return before + begin + table + end + rest.partition(end)[2]
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder with the benches' JSON files")
@@ -500,6 +528,9 @@ def main(arguments: list[str] | None = None) -> int:
             (options.results / "headline.json").write_text(json.dumps(rows, indent=2) + "\n")
         if options.docs is not None:
             make_docs(options.docs, options.text, targets, benches, papers, worst)
+            readme = options.docs.parent / "README.md"
+            if readme.exists():
+                readme.write_text(with_comparisons(readme.read_text(), comparisons(targets, worst)))
     except ImportError as error:
         print(f"report.py: --docs needs matplotlib: {error}", file=sys.stderr)
         return 1

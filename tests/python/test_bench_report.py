@@ -379,3 +379,22 @@ def test_a_template_with_an_unknown_marker_is_refused(tmp_path: Path, capsys: py
     (tmp_path / "text.in").write_text("{{plot nothing}}")
     assert report.main([str(tmp_path), "--docs", str(tmp_path / "docs"), "--text", str(tmp_path / "text.in")]) == 1
     assert "text.in: there is nothing to put for {{plot nothing}}" in capsys.readouterr().err
+
+
+def test_comparisons_stand_in_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text(
+        "# a comment\nvector_add | a sum | a loop | all | `p`\npy_vs_memmap | rows | a map | x | `q`\n"
+    )
+    write(tmp_path, write=bench([case("vector_add", 0.5, measured=1, ceiling=2)]))
+    targets, benches = report.load_targets(), report.load_results(tmp_path)
+    table = report.comparisons(targets, report.worst_cases(targets, benches), tmp_path / "c.txt")
+    assert "| a sum | 1 GB/s | a loop | 2 GB/s | 0.5 | all | `p`, `vector_add` |" in table
+    assert "| rows |  | a map |  | not measured yet | x | `q` |" in table
+    begin, end = "<!-- made by bench/report.py of bench/comparisons.txt -->", "<!-- to here -->"
+    text = report.with_comparisons(f"a\n{begin}\nold\n{end}\nz\n", table)
+    assert text == f"a\n{begin}\n{table}\n{end}\nz\n"
+    with pytest.raises(report.ReportError, match="no place"):
+        report.with_comparisons("nothing", table)
+    (tmp_path / "c.txt").write_text("hot_4k | no ratio of two | x | y | z\n")
+    with pytest.raises(report.ReportError, match="line 1"):
+        report.comparisons([t for t in targets if t.name != "hot_4k"], {}, tmp_path / "c.txt")

@@ -124,12 +124,16 @@ def test_performance_is_made_of_the_committed_results(tmp_path: Path, monkeypatc
     report: Any = importlib.import_module("report")
     monkeypatch.setattr(report, "save_plot", lambda path, *_: path.touch())
     shutil.copytree(BENCH / "results" / "h200", tmp_path / "h200")
+    readme = (ROOT / "README.md").read_text()
+    (tmp_path / "README.md").write_text(report.with_comparisons(readme, "no table"))
     assert report.main([str(tmp_path / "h200"), "--docs", str(tmp_path / "docs")]) == 0
+    made = (tmp_path / "README.md").read_text()
+    assert readme == made, "bench/report.py bench/results/h200 --docs docs makes it anew"
     for name in (
         "docs/performance.md",
         *(f"docs/performance/{plot.name}" for plot in (tmp_path / "docs").rglob("*.svg")),
     ):
         assert (ROOT / name).exists(), f"bench/report.py bench/results/h200 --docs docs makes {name}"
     for name in ("performance.md", "reproduction.md"):
-        ours, made = (root / "docs" / name for root in (ROOT, tmp_path))
-        assert ours.read_text() == made.read_text(), "bench/report.py bench/results/h200 --docs docs makes it anew"
+        ours, theirs = (root / "docs" / name for root in (ROOT, tmp_path))
+        assert ours.read_text() == theirs.read_text(), "bench/report.py bench/results/h200 --docs docs makes it anew"
