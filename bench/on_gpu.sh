@@ -122,7 +122,8 @@ step_sanitize() {
   ! grep -qv ' exit 0 ' "$out/sanitize.txt"
 }
 
-site=  # where step_wheel has installed the package
+site=  # where step_wheel has installed the package, until the end
+trap '[ -z "$site" ] || rm -rf "$site"' EXIT
 # GPUFS_WHEEL: a wheel that ./dev wheel made, perhaps elsewhere. Installs it beside the Python packages that are here, lets it test
 # itself with no compiler and no CUDA on PATH, and runs tests/python, but those of the sources alone.
 step_wheel() {
@@ -134,8 +135,8 @@ step_wheel() {
   local -x PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
   (cd / && env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$PYTHONPATH" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" "$python" -m gpufs.selftest) \
     2>&1 | tee "$out/selftest.txt" || rc=1
-  # shellcheck disable=SC2046
   # Each test in a line, so that a run that is cut says what it had found.
+  # shellcheck disable=SC2046
   timeout -k 5 "${GPUFS_PYTEST_TIMEOUT:-400}" "$python" -m pytest -v --tb=short -p no:cacheprovider -n "${GPUFS_PYTEST_JOBS:-8}" --durations 10 \
     $(printf -- ' --ignore tests/python/test_%s.py' arrays_memory arrows bench_report docs docs_site mutants package papers public_api spdx stacks stubs style) \
     tests/python >"$out/pytest.txt" 2>&1 || rc=1

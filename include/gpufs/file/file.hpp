@@ -8,8 +8,7 @@
 // Memory: what an address names is one piece of memory for all lanes, and what each lane has of its own comes back by value. So a
 // buffer, a path or an array lies in global or shared memory (in a local variable for this_thread() alone); what lanes have written
 // there they sync before the call, and may reuse after it. Statuses and handles are results. Only append_each takes an address of
-// each lane's own. (The CPU machine stops a launch whose
-// lanes call otherwise, and says how.)
+// each lane's own. (The CPU machine stops a launch whose lanes call otherwise, and says how.)
 //
 // Waits are bounded: mount_options::io_timeout for the host (-ETIMEDOUT), frame_timeout while every frame is pinned (-ENOMEM).
 // After GPUfs (CACM'14), section 3, and SYSTOR'16, section 4.2 (calls for warps).
