@@ -18,10 +18,16 @@ struct pinned_page {
   std::int32_t error;
 };
 
+// How long lanes wait in a call for what another group has: a frame, or the page's fill. Reads and writes: as patience says. Who
+// waits between calls gets the errors below, which no errno has, and holds nothing.
+enum class page_wait : std::int32_t { of_reads, of_writes, between_calls };
+inline constexpr int no_frame_yet = -(1 << 30), not_filled_yet = no_frame_yet + 1;
+inline constexpr std::uint64_t longest_in_call_ns = 1'000'000;  // enough for most fills, and to look at some thousands of frames
+
 // Brings one page in, or waits for the group that does. All lanes call with equal arguments; the pin is the group's.
 template <class Handler>
 GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& from, const Handler& handler,
-                                  std::uint64_t page_number, bool only_reads) {
+                                  std::uint64_t page_number, page_wait waits) {
   const mount_layout& mount = *mount_of(from);
   const cache::page_cache<> pages(mount.cache);
   const cache::page_key key = key_of(from, page_number);
@@ -35,9 +41,16 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (id != cache::id_in_form(view.cache_id, id >> cache::form_shift)) return {cache::frame_index{}, role::error, -EBADF};
     const bool ends_before = page_number << pages.pages().page_shift() >= static_cast<std::uint64_t>(view.nbytes);
     if (ends_before) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
+    const bool only_reads = waits == page_wait::of_reads, is_short = waits == page_wait::between_calls;
     const patience wait(mount, only_reads);
+    cache::page_cache<>::timeouts limits{2 * mount.io_timeout_ns, wait.frame_ns()};
+    if (is_short) limits = {longest_in_call_ns, wait.wait_ns() == 0 ? wait.frame_ns() : 0};
     const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
-    const auto acquired = acquire_among_operations(mount, pages, key, ring, {2 * mount.io_timeout_ns, wait.frame_ns()}, true);
+    auto acquired = acquire_among_operations(mount, pages, key, ring, limits, true);
+    if (is_short && (acquired.error == -ENOMEM || acquired.error == -ETIMEDOUT)) {
+      acquired.error = acquired.error == -ENOMEM ? no_frame_yet : not_filled_yet;
+      return acquired;
+    }
     if (acquired.error == -ENOMEM) wait.note_none();
     if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
     call_counters& counters = file_table(mount).counters(view.slot);
@@ -92,7 +105,7 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
 // breaks it: once one lane of a mount has got no frame in time, others take what is at hand and do not wait (patience).
 template <class Handler>
 GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping_entry* from, Handler handler,
-                                           std::uint32_t page_number, std::uint32_t missing, bool only_reads) {
+                                           std::uint32_t page_number, std::uint32_t missing, page_wait waits) {
   pinned_page mine{cache::frame_index{}, 0};
   while (missing != 0) {
     const unsigned first = simt::lowest_lane(missing);
@@ -101,7 +114,7 @@ GPUFS_DEVICE_COLD pinned_page bring_in_all(simt::some_lanes lanes, const mapping
     if constexpr (!std::is_empty_v<Handler>) how = lanes.shfl_from_lane(handler, first);
     const std::uint32_t page = lanes.shfl_from_lane(page_number, first);
     const std::uint32_t sharing = lanes.ballot_lanes(theirs == from && page == page_number) & missing;
-    const pinned_page got = bring_in(lanes, *theirs, how, page, only_reads);
+    const pinned_page got = bring_in(lanes, *theirs, how, page, waits);
     const std::uint32_t npins = simt::count_lanes(sharing);
     if (got.error == 0 && npins > 1 && lanes.leader()) cache::frames(theirs->hit.frames).pin_more(got.frame, npins - 1);
     if ((sharing >> simt::lane_id() & 1) != 0) mine = got;

@@ -165,7 +165,9 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   }
   const mapping_entry* from = entry_of(name);
   pinned_page got{};
-  if (missing != 0) got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing, !Wrote);
+  if (missing != 0)
+    got = simt::call_cold(&bring_in_all<Handler>, lanes, from, handler, page, missing,
+                          Wrote ? page_wait::of_writes : page_wait::of_reads);
   simt::rejoin(lanes);
   return (missing >> simt::lane_id() & 1) == 0 ? mine : run(address_of(name, got), whole_page);
 }
