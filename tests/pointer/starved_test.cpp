@@ -325,14 +325,15 @@ TEST_F(starved_ptr, updates_wait_for_a_frame_and_fail_when_none_comes) {
   EXPECT_EQ(fs().counters().fault_errors, 32u);
 }
 
-// Each lane of four warps updates the same few pages, which the host brings in slowly.
+// Each warp updates its page, one of more than there are frames, and then all the same few, which the host brings in slowly.
 struct slow_updates : pointer_job {
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const file f = open(warp, fs, path, O_RDWR);
     {
       const auto w = map<std::uint32_t>(warp, f);
-      for (std::int64_t n = 0; n < 4; ++n) fetch_add_at(w, n * per_page + simt::lane_id(), 1u);
+      fetch_add_at(w, (8 + simt::warp_rank()) * per_page + simt::lane_id(), 1u);
+      for (std::int64_t n = 0; n < 2; ++n) fetch_add_at(w, n * per_page + simt::lane_id(), 1u);
       mine()[0] = w.error();
     }
     warp.sync();
@@ -343,14 +344,18 @@ struct slow_updates : pointer_job {
 TEST_F(starved_ptr, updates_wait_for_pages_that_others_bring_in_slowly) {
   const auto store =
       std::make_shared<faulty_store>(std::make_shared<store::posix_store>(dir.path(), store::posix_options{.writable = true}));
-  store->wrong().delay_ns = 5'000'000;
+  store->wrong().delay_ns = 700'000'000;
   options.custom_store = store;
   options.writable = true;
-  run<slow_updates>(1, 128);
-  for (unsigned t = 0; t < 128; ++t) EXPECT_EQ(result(t, 0) + result(t, 1), 0) << t;
+  options.frame_timeout = std::chrono::milliseconds(300);  // less than all frames are being filled
+  options.nworkers = 8;
+  constexpr std::int64_t nwarps = 16;
+  run<slow_updates>(1, 32 * nwarps);
+  for (unsigned t = 0; t < 32 * nwarps; ++t) EXPECT_EQ(result(t, 0) + result(t, 1), 0) << t;
   auto wanted = content(file_seed, 0, npages * page);
-  for (std::int64_t n = 0; n < 4; ++n) {
-    for (std::int64_t i = n * per_page; i < n * per_page + 32; ++i) add_to_word(wanted, i, 4);
+  for (std::int64_t lane = 0; lane < 32; ++lane) {
+    for (std::int64_t n = 0; n < 2; ++n) add_to_word(wanted, n * per_page + lane, nwarps);
+    for (std::int64_t n = 8; n < 8 + nwarps; ++n) add_to_word(wanted, n * per_page + lane, 1);
   }
   EXPECT_EQ(dir.read("f"), wanted);
   EXPECT_EQ(fs().counters().fault_errors, 0u);

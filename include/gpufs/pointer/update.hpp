@@ -89,7 +89,7 @@ GPUFS_DEVICE std::int64_t pin_cached_pages(simt::some_lanes lanes, mapping_name 
   return lanes.shfl_from_lane(mine, leader);
 }
 // Brings one page in that a lane wants, and pins it for all lanes that want it: so no lane holds a pin while it waits for a frame.
-// All lanes call; 0 for those that want another page, or none; no_frame_yet or not_filled_yet: they should wait, and ask again.
+// All lanes call; 0 for those that want another page, or none; or a page_later.
 GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name name, std::uint32_t page) {
   const unsigned first = simt::lowest_lane(lanes.ballot_lanes(page != no_page));
   const bool wants = lanes.shfl_from_lane(page, first) == page;
@@ -99,21 +99,40 @@ GPUFS_DEVICE std::int64_t pin_missing_page(simt::some_lanes lanes, mapping_name 
   return wants ? address_of(name, got) : 0;
 }
 
-// What lanes that have asked for a page in vain since a time go by: 0: ask again; or the error that ends it. They wait between
-// their calls, and hold nothing there: of lanes of one warp that are apart, one may hold the frame, or the fill, that another waits
-// for, and stand where the compiler has both meet after the call. One lane calls.
-GPUFS_DEVICE_COLD inline int look_whether_to_wait(const mapping_entry* from, std::int64_t why, std::uint64_t since_ns) {
-  const mount_layout& mount = *mount_of(*from);
+// For how long a page was asked for in vain.
+struct vain_asks {
+  std::uint64_t since_ns = 0;  // 0: not yet
+  std::uint64_t no_frame_since_ns = 0, frame_wait_ns = 0;
+  std::int32_t error = 0;  // 0: ask again
+};
+// Decides whether lanes that got no page, for this reason, ask again. They wait between their calls, and hold nothing there: of
+// lanes of one warp that are apart, one may hold the frame, or the fill, that another waits for, and stand where the compiler has
+// both meet after the call. One lane calls.
+inline GPUFS_DEVICE_COLD vain_asks ask_again(mapping_name name, std::int64_t why, vain_asks asked) {
+  mapping_entry& from = *entry_of(name);
+  const mount_layout& mount = *mount_of(from);
   const patience wait(mount, false);
-  const bool no_frame = why == no_frame_yet;
-  if (simt::clock_ns() - since_ns >= (no_frame ? wait.wait_ns() : 2 * mount.io_timeout_ns)) {
-    if (no_frame) wait.note_none();
-    const file_view view = file_table(mount).view(file_number{from->number});
-    if (view.error == 0) count(file_table(mount).counters(view.slot).errors, 1);
-    return no_frame ? -ENOMEM : -ETIMEDOUT;
+  const std::uint64_t now = simt::clock_ns();
+  if (asked.since_ns == 0) asked.since_ns = now;
+  if (why == not_filled) {
+    asked.no_frame_since_ns = 0;
+  } else if (asked.no_frame_since_ns == 0) {
+    asked.no_frame_since_ns = now;
+    asked.frame_wait_ns = why == none_at_hand ? 0 : wait.wait_ns();
   }
-  if (operation::are_there(mount)) mount_requests(mount).end_ahead(ring_hint(), 4);  // frames that nobody else gives back
-  return 0;
+  const bool no_frame = why != not_filled && now - asked.no_frame_since_ns >= asked.frame_wait_ns;
+  if (!no_frame && now - asked.since_ns < 2 * mount.io_timeout_ns) {
+    // Frames that nobody else gives back.
+    if (why != not_filled && operation::are_there(mount)) mount_requests(mount).end_ahead(ring_hint(), 4);
+    return asked;
+  }
+  asked.error = no_frame ? -ENOMEM : -ETIMEDOUT;
+  if (why == all_pinned && no_frame) wait.note_none();
+  const file_view view =
+      file_table(mount).view(file_number{simt::atomic_ref<std::int32_t>(from.number).load(std::memory_order_relaxed)});
+  simt::fence_loads();  // the entry may be given to another mapping until its name is looked at
+  if (view.error == 0 && is_current(name)) count(file_table(mount).counters(view.slot).errors, 1);
+  return asked;
 }
 
 // Pins pages that come sector by sector (advise(random)), with the sectors of each lane's element: 0, where a page does not come
@@ -121,7 +140,7 @@ GPUFS_DEVICE_COLD inline int look_whether_to_wait(const mapping_entry* from, std
 GPUFS_DEVICE std::int64_t pin_updated_sectors(simt::some_lanes lanes, mapping_name name, std::uint32_t page, std::uint32_t first,
                                               std::uint32_t nbytes) {
   const std::uint32_t wanted = cache::sectors::of_bytes(page_shift_of(name), first, first + nbytes);
-  const std::int64_t got = simt::call_cold(&pin_sectors_together, lanes, name, page, wanted).address;
+  const std::int64_t got = simt::call_cold(&pin_sectors_together, lanes, name, page, wanted, page_wait::between_calls).address;
   return got == -ENOMEM ? 0 : got;
 }
 
@@ -148,27 +167,25 @@ GPUFS_DEVICE updated<What> update_mapping(simt::some_lanes lanes, mapping_name n
   const auto page = static_cast<std::uint32_t>(what.position >> shift);
   const std::uint32_t in_page = static_cast<std::uint32_t>(what.position) & ((1u << shift) - 1);
   bool wanted = (turn >> simt::lane_id() & 1) != 0 && mine.error == 0;
-  std::uint64_t waits_since_ns = 0;
+  vain_asks asked;
   simt::backoff pause;
   for (unsigned tries = 0; lanes.ballot_lanes(wanted) != 0; ++tries) {
     const std::uint32_t mine_now = wanted ? page : no_page;
     std::int64_t got = tries == 0   ? pin_cached_pages(lanes, name, mine_now)
                        : tries == 1 ? pin_updated_sectors(lanes, name, mine_now, in_page, nbytes)
                                     : pin_missing_page(lanes, name, mine_now);
-    const std::uint32_t in_vain = lanes.ballot_lanes(got == no_frame_yet || got == not_filled_yet);
+    const std::uint32_t in_vain = lanes.ballot_lanes(comes_later(got));
     if (in_vain != 0) {
-      const unsigned asks = simt::lowest_lane(in_vain);
-      if (waits_since_ns == 0) waits_since_ns = simt::clock_ns();
-      int error = 0;
-      if (simt::lane_id() == asks) error = simt::call_cold(&look_whether_to_wait, from, got, waits_since_ns);
-      error = lanes.shfl_from_lane(error, asks);
-      if ((in_vain >> simt::lane_id() & 1) != 0) got = error;
+      const unsigned leader = simt::lowest_lane(in_vain);
+      if (simt::lane_id() == leader) asked = simt::call_cold(&ask_again, name, got, asked);
+      const std::int32_t error = lanes.shfl_from_lane(asked.error, leader);
+      if (comes_later(got)) got = error;
       if (error == 0) {
         pause();
         continue;
       }
     }
-    waits_since_ns = 0;
+    asked = {};
     const bool served = wanted && got > 0;
     const std::uint64_t address = served ? static_cast<std::uint64_t>(got) + in_page : 0;
     const typename What::answer before = what.make(lanes, address);

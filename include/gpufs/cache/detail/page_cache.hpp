@@ -39,6 +39,8 @@ class page_cache {
   };
   // A frame_ns: to look at a few frames only, for callers that have reason to believe that all are pinned.
   static constexpr std::uint64_t at_hand = ~std::uint64_t{0};
+  // Another: to look at all frames for fill_ns, but not to wait; -EBUSY in place of -ENOMEM if some are being filled.
+  static constexpr std::uint64_t a_look = at_hand - 1;
 
   static constexpr bool has_choice = requires { Allocator::takes; };
 
@@ -260,11 +262,11 @@ class page_cache {
     const simt::deadline fill_deadline(fill_ns);
     // The lock's holder waits for nobody, so even a caller that waits for no fill waits for the lock.
     const simt::deadline lock_deadline(fill_ns < stray_ns ? stray_ns : fill_ns);
-    const simt::deadline frame_deadline(frame_ns);
+    const simt::deadline frame_deadline(frame_ns == a_look ? 0 : frame_ns);
     const std::uint32_t all = Allocator(*cache).attempts_for_all(self.frames_);
     simt::backoff pause;
-    std::uint32_t pinned_attempts = 0;
-    std::uint32_t ring = 0;
+    const acquired none{frame_index{}, role::error, -ENOMEM};
+    std::uint32_t pinned_attempts = 0, ring = 0;
     for (std::uint32_t attempt = 0;; ++attempt) {
       if (!table.lock(key, lock_deadline)) return {frame_index{}, role::error, -ETIMEDOUT};
       frames::pin_result pinned{};
@@ -282,12 +284,10 @@ class page_cache {
       // Nothing in this ring. Where frames only lost their second chance, its hand comes round to them; else try the next.
       // Once nothing but pinned frames was seen for two rounds (or 64 Ki frames), wait for a pin to be given back, not for ever.
       if (!room.passed) ++ring;
-      if (frame_ns == at_hand && attempt + 1 >= (room.transient || room.passed ? 4u : 1u)) {
-        return {frame_index{}, role::error, -ENOMEM};
-      }
+      if (frame_ns == at_hand && attempt + 1 >= (room.transient || room.passed ? 4u : 1u)) return none;
       pinned_attempts = room.transient || room.passed ? 0 : pinned_attempts + 1;
-      if (pinned_attempts >= (all < 1024 ? all : 1024) && frame_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
-      if (fill_deadline.expired()) return {frame_index{}, role::error, -ENOMEM};
+      if (pinned_attempts >= (all < 1024 ? all : 1024) && frame_deadline.expired()) return none;
+      if (fill_deadline.expired()) return pinned_attempts != 0 || frame_ns != a_look ? none : acquired{at, role::error, -EBUSY};
       if (attempt >= all) pause();
     }
   }

@@ -18,11 +18,31 @@ struct pinned_page {
   std::int32_t error;
 };
 
-// How long lanes wait in a call for what another group has: a frame, or the page's fill. Reads and writes: as patience says. Who
-// waits between calls gets the errors below, which no errno has, and holds nothing.
+// How lanes wait for what others have. In the call: reads and writes for a frame as patience says, for a page's fill until its
+// time is over. Or between calls: then the call returns one of the codes below, which are no errnos, and the caller holds nothing.
 enum class page_wait : std::int32_t { of_reads, of_writes, between_calls };
-inline constexpr int no_frame_yet = -(1 << 30), not_filled_yet = no_frame_yet + 1;
-inline constexpr std::uint64_t longest_in_call_ns = 1'000'000;  // enough for most fills, and to look at some thousands of frames
+enum page_later : std::int32_t {
+  all_pinned = -(1 << 29),  // frames were looked at for a time, or all of them, and each was pinned
+  none_at_hand,             // others have waited in vain just now, so that few frames were looked at
+  not_filled,               // another group fills the page, or groups fill all frames that were looked at
+};
+GPUFS_DEVICE constexpr bool comes_later(std::int64_t error) { return error >= all_pinned && error <= not_filled; }
+inline constexpr std::uint64_t longest_in_call_ns = 1'000'000;  // enough for most fills, and to look at some hundreds of frames
+
+// acquire_missed, for who waits between calls. frame_ns: as patience says. One lane calls.
+inline GPUFS_DEVICE_COLD cache::page_cache<>::acquired acquire_for_a_moment(const cache::cache_layout* cache, cache::page_key key,
+                                                                            std::uint32_t ring, std::uint64_t frame_ns) {
+  using pages_type = cache::page_cache<>;
+  const bool glances = frame_ns == pages_type::at_hand;
+  const std::uint64_t begin = simt::clock_ns();
+  ring += static_cast<std::uint32_t>(begin >> 20) * 16;  // each millisecond at other frames
+  auto got = pages_type::acquire_missed(cache, key, ring, {longest_in_call_ns, glances ? frame_ns : pages_type::a_look});
+  if (got.error == -ENOMEM) got.error = glances ? none_at_hand : all_pinned;
+  if (got.error == -EBUSY) got.error = not_filled;
+  // Sooner, it is the error of a fill of others.
+  if (got.error == -ETIMEDOUT && simt::clock_ns() - begin >= longest_in_call_ns) got.error = not_filled;
+  return got;
+}
 
 // Brings one page in, or waits for the group that does. All lanes call with equal arguments; the pin is the group's.
 template <class Handler>
@@ -41,16 +61,13 @@ GPUFS_DEVICE pinned_page bring_in(simt::some_lanes lanes, const mapping_entry& f
     if (id != cache::id_in_form(view.cache_id, id >> cache::form_shift)) return {cache::frame_index{}, role::error, -EBADF};
     const bool ends_before = page_number << pages.pages().page_shift() >= static_cast<std::uint64_t>(view.nbytes);
     if (ends_before) return {cache::frame_index{}, role::error, -ENXIO};  // the file was cut
-    const bool only_reads = waits == page_wait::of_reads, is_short = waits == page_wait::between_calls;
+    const bool only_reads = waits == page_wait::of_reads;
     const patience wait(mount, only_reads);
-    cache::page_cache<>::timeouts limits{2 * mount.io_timeout_ns, wait.frame_ns()};
-    if (is_short) limits = {longest_in_call_ns, wait.wait_ns() == 0 ? wait.frame_ns() : 0};
     const std::uint32_t ring = simt::processor_id() * 29 + static_cast<std::uint32_t>(page_number);
-    auto acquired = acquire_among_operations(mount, pages, key, ring, limits, true);
-    if (is_short && (acquired.error == -ENOMEM || acquired.error == -ETIMEDOUT)) {
-      acquired.error = acquired.error == -ENOMEM ? no_frame_yet : not_filled_yet;
-      return acquired;
-    }
+    const auto acquired = waits == page_wait::between_calls
+                              ? simt::call_cold(&acquire_for_a_moment, &mount.cache, key, ring, wait.frame_ns())
+                              : acquire_among_operations(mount, pages, key, ring, {2 * mount.io_timeout_ns, wait.frame_ns()}, true);
+    if (comes_later(acquired.error)) return acquired;
     if (acquired.error == -ENOMEM) wait.note_none();
     if (acquired.what == role::hit) count(file_table(mount).hits(view.slot).hits, 1);
     call_counters& counters = file_table(mount).counters(view.slot);

@@ -159,7 +159,7 @@ GPUFS_DEVICE_COLD std::int64_t pin_rest(mapping_name name, Handler handler, std:
   if (missing == 0) return mine;
   const bool is_missing = (missing >> simt::lane_id() & 1) != 0;
   if constexpr (!Wrote && std::is_same_v<Handler, no_handler>) {
-    found = simt::call_cold(&pin_sectors_together, lanes, name, is_missing ? page : no_page, wanted);
+    found = simt::call_cold(&pin_sectors_together, lanes, name, is_missing ? page : no_page, wanted, page_wait::of_reads);
     if (is_missing) mine = run(found.address, found.there);
     missing = lanes.ballot_lanes(is_missing && mine == 0);
   }

@@ -47,8 +47,9 @@ inline GPUFS_DEVICE_COLD way_of_page how_it_is_read(mapping_entry* from, std::ui
   return may_come_apart(mount, view, offset) ? way_of_page::by_sectors : way_of_page::whole;
 }
 
-// Pins a page of such a mapping, if a frame is at hand. One lane calls.
-inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t page_number) {
+// Pins a page of such a mapping, if a frame is at hand. Who waits between calls does not wait here for a page that others bring in
+// whole. One lane calls.
+inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t page_number, page_wait waits) {
   using pages_type = cache::page_cache<>;
   using role = pages_type::role;
   mapping_entry& from = *entry_of(name);
@@ -70,8 +71,9 @@ inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t pag
     if (found.is_part) {
       got.what = role::part;
     } else {
+      const std::uint64_t fill_ns = waits == page_wait::between_calls ? longest_in_call_ns : 2 * mount->io_timeout_ns;
       got = simt::call_cold(&pages_type::acquire_missed, &mount->cache, key, ring_hint(),
-                            pages_type::timeouts{2 * mount->io_timeout_ns, pages_type::at_hand});
+                            pages_type::timeouts{fill_ns, pages_type::at_hand});
     }
   }
   if (got.what == role::error) return found;
@@ -94,8 +96,9 @@ inline GPUFS_DEVICE_COLD part_page pin_part(mapping_name name, std::uint64_t pag
 // Pins a page npins times, with these sectors: its address and which sectors are there, or a negative errno; -ENOMEM: it is to be
 // read past the cache. All lanes call, and get the same.
 template <class Group>
-GPUFS_DEVICE found_page pin_sectors(Group group, mapping_name name, std::uint32_t page, std::uint32_t wanted, std::uint32_t npins) {
-  const part_page got = by_leader(group, [&] { return simt::call_cold(&pin_part, name, page); });
+GPUFS_DEVICE found_page pin_sectors(Group group, mapping_name name, std::uint32_t page, std::uint32_t wanted, std::uint32_t npins,
+                                    page_wait waits) {
+  const part_page got = by_leader(group, [&] { return simt::call_cold(&pin_part, name, page, waits); });
   if (!got.is_pinned) return {-ENOMEM, 0};
   const mount_layout& mount = *mount_of(*entry_of(name));
   const cache::frames frames(mount.cache);
@@ -122,7 +125,7 @@ GPUFS_DEVICE found_page pin_sectors(Group group, mapping_name name, std::uint32_
 // to be brought in whole. Lanes that want the same page look it up once, and bring its sectors in together; the others do it side
 // by side. All lanes call.
 inline GPUFS_DEVICE_COLD found_page pin_sectors_together(simt::some_lanes lanes, mapping_name name, std::uint32_t page,
-                                                         std::uint32_t wanted) {
+                                                         std::uint32_t wanted, page_wait waits) {
   way_of_page way = way_of_page::whole;
   if (page != no_page) way = simt::call_cold(&how_it_is_read, entry_of(name), page);
   found_page mine{way == way_of_page::past_cache ? -ENOMEM : 0, 0};
@@ -142,10 +145,10 @@ inline GPUFS_DEVICE_COLD found_page pin_sectors_together(simt::some_lanes lanes,
     }
     std::uint32_t all = 0;
     for (std::uint32_t lane = same; lane != 0; lane &= lane - 1) all |= lanes.shfl_from_lane(wanted, simt::lowest_lane(lane));
-    const found_page got = pin_sectors(lanes, theirs, number, all, npins);
+    const found_page got = pin_sectors(lanes, theirs, number, all, npins, waits);
     if ((same >> simt::lane_id() & 1) != 0) mine = got;
   }
-  if ((alone >> simt::lane_id() & 1) != 0) mine = pin_sectors(simt::this_thread(), name, page, wanted, 1);
+  if ((alone >> simt::lane_id() & 1) != 0) mine = pin_sectors(simt::this_thread(), name, page, wanted, 1, waits);
   lanes.sync();  // the pins are there before a lane gives one back
   return mine;
 }
