@@ -131,6 +131,7 @@ step_wheel() {
   [ -n "${GPUFS_WHEEL-}" ] || { echo "GPUFS_WHEEL names no wheel"; return 1; }
   python=$(realpath -s "$(command -v "${GPUFS_PYTHON:-python3}")")
   site=$(mktemp -d)
+  chmod 755 "$site"  # tests become other users
   "$python" -m pip install -q --no-index --no-deps --target "$site" "$GPUFS_WHEEL" || return 1
   local -x PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
   (cd / && env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$PYTHONPATH" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" "$python" -m gpufs.selftest) \

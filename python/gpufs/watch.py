@@ -225,7 +225,9 @@ def _rates(seconds: float, before: dict[str, Any], now: dict[str, Any], most: Ra
 
 
 def belongs_to_others(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}").stat().st_uid != os.geteuid()
+    try:  # not the folder's owner, which is root of a process that may not be dumped, and of any in some sandboxes
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+    owner = re.search(r"^Uid:\s+\d+\s+(\d+)", status, re.MULTILINE)
+    return owner is not None and int(owner[1]) != os.geteuid()

@@ -83,7 +83,8 @@ def test_of_a_synthetic_library(large: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_of_a_collage(library: Path, large: dict[str, Path], tmp_path: Path) -> None:
-    common = ("-l", library, "-o", "out.png", "--engine", "cpu", "--sample", "0")
+    # Each thread has its strips besides.
+    common = ("-l", library, "-o", "out.png", "--engine", "cpu", "--sample", "0", "--threads", "2")
     least = peak(tmp_path, large["small"], *common)
     for kind in ("RGB", "F"):
         nbytes = (peak(tmp_path, large[kind], *common) - least) / NPIXELS

@@ -389,9 +389,11 @@ def test_the_cupy_example_compiles_and_links() -> None:
 
 
 @pytest.mark.parametrize("name, needs", [("linked_structure", "numba_cuda"), ("gather", "cupy")])
-def test_the_examples_run_on_a_gpu(name: str, needs: str, tmp_path: Path) -> None:
+def test_the_examples_run_on_a_gpu(name: str, needs: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"{needs} is not installed")
+    if needs == "numba_cuda":
+        request.getfixturevalue(needs)
     try:
         c.Mount(tmp_path).close()
     except GpufsError as error:

@@ -337,7 +337,7 @@ def test_who_reads_the_lines_may_leave(folder: Path) -> None:
 def test_errors_are_one_line_and_their_status_is_right(folder: Path, alive: subprocess.Popen[str]) -> None:
     others = []
     if os.geteuid() == 0:
-        others = [(["--pid", "@other"], 1, "another user's")]
+        others = [(["--once", "--pid", "@other"], 1, "another user's")]
     with contextlib.ExitStack() as stack:
         for arguments, status, words in [
             (["--pid", "4194999"], 1, "no process 4194999"),
