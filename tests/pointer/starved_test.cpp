@@ -332,7 +332,7 @@ struct slow_updates : pointer_job {
     const file f = open(warp, fs, path, O_RDWR);
     {
       const auto w = map<std::uint32_t>(warp, f);
-      fetch_add_at(w, (8 + simt::warp_rank()) * per_page + simt::lane_id(), 1u);
+      fetch_add_at(w, (8 + thread() / 32) * per_page + simt::lane_id(), 1u);
       for (std::int64_t n = 0; n < 2; ++n) fetch_add_at(w, n * per_page + simt::lane_id(), 1u);
       mine()[0] = w.error();
     }
@@ -350,7 +350,7 @@ TEST_F(starved_ptr, updates_wait_for_pages_that_others_bring_in_slowly) {
   options.frame_timeout = std::chrono::milliseconds(300);  // less than all frames are being filled
   options.nworkers = 8;
   constexpr std::int64_t nwarps = 16;
-  run<slow_updates>(1, 32 * nwarps);
+  run<slow_updates>(nwarps / 2, 64);
   for (unsigned t = 0; t < 32 * nwarps; ++t) EXPECT_EQ(result(t, 0) + result(t, 1), 0) << t;
   auto wanted = content(file_seed, 0, npages * page);
   for (std::int64_t lane = 0; lane < 32; ++lane) {
