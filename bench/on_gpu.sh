@@ -136,9 +136,9 @@ step_wheel() {
   local -x PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
   (cd / && env -i HOME="$HOME" PATH=/usr/bin:/bin PYTHONPATH="$PYTHONPATH" LD_LIBRARY_PATH="${LD_LIBRARY_PATH-}" "$python" -m gpufs.selftest) \
     2>&1 | tee "$out/selftest.txt" || rc=1
-  # Each test in a line, so that a run that is cut says what it had found.
+  # Each test in a line, and each failure in a file at once, so that a run that is cut says what it had found.
   # shellcheck disable=SC2046
-  timeout -k 5 "${GPUFS_PYTEST_TIMEOUT:-400}" "$python" -m pytest -v --tb=short -p no:cacheprovider -n "${GPUFS_PYTEST_JOBS:-8}" --durations 10 \
+  GPUFS_PYTEST_FAILURES=$out/pytest_failures.txt timeout -k 5 "${GPUFS_PYTEST_TIMEOUT:-400}" "$python" -m pytest -v --tb=short -p no:cacheprovider -n "${GPUFS_PYTEST_JOBS:-8}" --durations 10 \
     $(printf -- ' --ignore tests/python/test_%s.py' arrays_memory arrows bench_report docs docs_site mutants package papers public_api spdx stacks stubs style) \
     tests/python >"$out/pytest.txt" 2>&1 || rc=1
   # Alone, as it fills the GPU's memory.

@@ -30,6 +30,13 @@ Bytes = npt.NDArray[np.uint8]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Writes each failure to the file GPUFS_PYTEST_FAILURES at once: a run that is cut has no end that tells."""
+    if report.failed and (path := os.environ.get("GPUFS_PYTEST_FAILURES")) and "PYTEST_XDIST_WORKER" not in os.environ:
+        with Path(path).open("a") as file:
+            file.write(f"{report.nodeid}\n{report.longreprtext}\n\n")
+
+
 def paint(rng: np.random.Generator, height: int, width: int) -> Bytes:
     """A picture with smooth areas, edges and some noise, in a few related colours."""
     y, x = np.mgrid[0:height, 0:width]
