@@ -34,7 +34,9 @@ TYPED_TEST(blocks_of_each_group, come_through_queues_of_a_few_slots_that_wrap_ma
       EXPECT_GT(on.driver->queue(0).words().tail, 30 * depth);
       EXPECT_EQ(on.driver->queue(0).words().tail, on.driver->queue(0).words().taken);
       EXPECT_LT(on.soft.done().most_under_way, depth);
-      if (most_per_second != 0) EXPECT_EQ(on.soft.done().most_under_way, depth - 1) << "a queue is used in full";
+      if (most_per_second != 0) {
+        EXPECT_EQ(on.soft.done().most_under_way, depth - 1) << "a queue is used in full";
+      }
     }
   }
 }
