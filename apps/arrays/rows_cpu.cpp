@@ -205,7 +205,7 @@ class cpu_mount final : public row_mount {
  private:
   // 0 or an errno.
   int read_whole(const whole_file& file, std::byte* out) const {
-    const int fd = ::open((root_ + "/" + file.path).c_str(), O_RDONLY | O_CLOEXEC);
+    const int fd = ::open((root_ + "/" + file.path).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);  // it may lead out of the root
     if (fd < 0) return errno;
     int error = 0;
     std::uint64_t done = 0;

@@ -66,9 +66,10 @@ def read_by(
     try:
         return _read(mount_of(whole), whole, pad_to, like, progress)
     except OSError as error:
-        if error.errno != errno.EXDEV:
+        if error.errno not in (errno.EXDEV, errno.ELOOP):
             raise
-    # A kernel's mount follows no link out of its root. To look for links before would take as long as the reads.
+    # A kernel's mount follows no link out of its root, and the engine cpu none. To look for links before would take as
+    # long as the reads.
     whole = [os.path.realpath(path) for path in paths]
     return _read(mount_of(whole), whole, pad_to, like, progress)
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gpufs import _vectors, kmeans
+from gpufs.collage.interrupt import check_new_file
 from gpufs.errors import GpufsError
 from gpufs.mounts import device_of, engine_of, to_nbytes
 from gpufs.vector_rows import Floats, Rows, parts_of, rows_of
@@ -106,6 +107,8 @@ def build(
 ) -> dict[str, Any]:
     """Makes an index of vectors, and tells what it has. Where anything fails, there is none; what had the name stays.
 
+    It replaces an index, or an empty file, and nothing else.
+
     base: a file (.npy, .fvecs, .fbin, ...), an array, or anything with the members of Rows; it is read three times, in
     parts. name: of the array, where the file has several. lists: default: as many as the square root of the vectors.
     sample: vectors that the lists' centroids are trained on; default: 64 a list. train_by: faiss, numpy, or auto
@@ -113,6 +116,8 @@ def build(
     Raises GpufsError.
     """
     told: Stages = progress or (lambda stage, done, total: None)
+    source = base if isinstance(base, (str, os.PathLike)) else getattr(base, "filename", None)  # of a memory map
+    check_new_file(Path(index), [] if source is None else [Path(source)], _vectors.MAGIC, "index of vectors")
     rows, chosen = rows_of(base, "the vectors", name), engine_of(engine)
     n, dim = rows.shape
     if n == 0:

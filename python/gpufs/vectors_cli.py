@@ -137,12 +137,10 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Make an index of vectors: lists of those that are near each other (IVF-Flat)."""
-    from gpufs import _vectors
     from gpufs import vectors as module
     from gpufs.collage import console
     from gpufs.doctor import size_text
 
-    check_new_file(to, (base,), _vectors.MAGIC, "index of vectors")
     with sigterm_interrupts(), console.progress() as bar:
         report = module.build(
             base,

@@ -242,3 +242,21 @@ def test_errors_leave_nothing_behind(engine: str, tmp_path: Path) -> None:
         for _ in range(5):
             all_that_goes_wrong(x)
         assert things_held() == before
+
+
+class OwnError(Exception):
+    """Of a signal handler of the caller's."""
+
+
+@pytest.mark.parametrize("own", [OwnError("mine"), TimeoutError("mine")])
+def test_what_a_signal_handler_raises_in_an_open_comes_as_it_is(
+    own: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise own
+
+    np.save(tmp_path / "a.npy", np.zeros((4, 4)))
+    monkeypatch.setattr("gpufs.formats._npy", interrupted)
+    with pytest.raises(type(own)) as raised:
+        gpufs.open(tmp_path / "a.npy", engine="cpu")
+    assert raised.value is own and str(own) == "mine"

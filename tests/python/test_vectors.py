@@ -119,6 +119,17 @@ def test_info_and_check(folder: Path) -> None:
         assert words in said.output, (base, said.output, said.exception)
 
 
+def test_build_replaces_no_file_but_an_index(folder: Path) -> None:
+    whole = Path("base.npy").read_bytes()
+    for base in ("base.npy", np.load("base.npy", mmap_mode="r")):
+        with pytest.raises(GpufsError, match=r"base\.npy: is one of the inputs"):
+            vectors.build(base, "base.npy", train_by="numpy")
+    with pytest.raises(GpufsError, match=r"is there already and is no index of vectors"):
+        vectors.build("base.npy", "queries.npy", train_by="numpy")
+    assert Path("base.npy").read_bytes() == whole and np.load("queries.npy").shape == (40, DIM)
+    assert vectors.build("base.npy", "index", lists=3, train_by="numpy")["lists"] == 3
+
+
 def test_files_of_all_kinds_make_the_same_index(folder: Path) -> None:
     base = np.round(np.load("base.npy") * 8)
     as_bytes = (base + 100).astype(np.uint8)
