@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import gpufs
-from gpufs.collage.cli import Engine, parse_size, reports_errors
+from gpufs.collage.cli import Engine, interrupt_status, parse_size, reports_errors, say_error
 from gpufs.doctor import size_text
 from gpufs.errors import GpufsError
 from gpufs.text import printable
@@ -158,6 +158,11 @@ def _rows_of(file: str) -> tuple[Path, Any]:
     if Path(file).exists():
         return Path(file), whole
     found = re.fullmatch(r"(.+?):(-?\d+(?:,-?\d+)*|(?:-?\d*):(?:-?\d*)(?::-?\d*)?)", file, re.DOTALL)
+    if found is None or not Path(found[1]).exists():
+        for colon in re.finditer(":", file):
+            if Path(file[: colon.start()]).exists():
+                wrong = printable(file[colon.start() :])
+                raise GpufsError(f"'{wrong}' names no rows: write for example FILE:7, FILE:1,5,-1 or FILE:10:20:2")
     if found is None:
         return Path(file), whole
     rows = found[2]
@@ -206,6 +211,8 @@ def _json_of(row: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
+    if hasattr(value, "tolist"):  # NumPy's arrays in records
+        return _plain(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, complex):
@@ -241,6 +248,9 @@ def cat(
                 _write(x, ids, to, as_npy, as_json)
     except BrokenPipeError:  # who reads it has had enough
         raise typer.Exit(BROKEN_PIPE) from None
+    except KeyboardInterrupt as interrupt:
+        say_error("interrupted; standard output has a part of the rows at most")
+        raise typer.Exit(interrupt_status(interrupt)) from None
 
 
 def bench(

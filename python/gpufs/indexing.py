@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,7 @@ def row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
     """The rows that an integer, or an array of integers or booleans, names: int64, each at least 0."""
     if index is None or isinstance(index, (bool, np.bool_)):
         raise IndexError(f"{index!r} names no rows")
+    given = index
     of_list = not isinstance(index, np.ndarray)
     try:
         index = np.asarray(operator.index(index))
@@ -96,6 +98,8 @@ def row_numbers(index: Any, nrows: int) -> NDArray[np.int64]:
         check_mask(index.shape, nrows)
         return np.flatnonzero(index).astype(np.int64, copy=False)
     if index.dtype.kind not in "iu":
+        if of_list:
+            raise IndexError(f"rows are named by integers of 64 bits or booleans, not by {reprlib.repr(given)}")
         raise IndexError(
             f"rows are named by integers or booleans, not by {index.dtype}: index.astype(int) makes integers"
         )

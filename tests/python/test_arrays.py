@@ -55,6 +55,14 @@ def test_what_names_no_rows_reads_none(engine: str, features: tuple[Path, Any]) 
                     (0, 0, 0, 0), (..., ...), 2**70):  # fmt: skip
             with pytest.raises(IndexError):
                 x[key]
+        for key, words in (
+            (2**70, "is out of bounds"),
+            ([2**70], r"not by \[118059"),
+            ("a", "not by 'a'"),
+            ({1, 2}, r"not by {1, 2}"),
+        ):
+            with pytest.raises(IndexError, match=words):
+                x[key]
         assert x.stats == before
 
 

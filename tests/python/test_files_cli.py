@@ -73,7 +73,11 @@ def test_stat_says_what_arrays_there_are(rows: Path, run: Run) -> None:
         (["cat", "rows.npy:1000"], 1, "no row 1000"),
         (["cat", "rows.npy", "--npy", "--json"], 2, "exclude"),
         (["cat", "two.npz"], 1, "several arrays: give one's name (a, b, c)"),
-        (["cat", "rows.npy:x"], 1, "No such file"),
+        (["cat", "rows.npy:x"], 1, "':x' names no rows: write for example FILE:7"),
+        (["cat", "rows.npy:1.5"], 1, "':1.5' names no rows"),
+        (["cat", "rows.npy:1:2:3:4"], 1, "':1:2:3:4' names no rows"),
+        (["cat", "none.npy:7"], 1, "none.npy: No such file"),
+        (["cat", "none.npy:x"], 1, "none.npy:x: No such file"),
         (["cat", "rows.npy:::0"], 1, "step"),
         (["bench", "raw"], 1, "needs dtype="),
         (["bench", "rows.npy", "--runs", "0"], 2, "runs"),
@@ -133,11 +137,22 @@ def test_rows_as_json_are_json(rows: Path, cat: Callable[..., bytes]) -> None:
         "u": (np.array(["ü", "x"]), ["ü", "x"]),
         "t": (np.array(["2020-01-02"], "M8[D]"), ["2020-01-02"]),
         "r": (np.array([(1, np.inf, b"x")], [("a", "i4"), ("b", "f4"), ("c", "S2")]), [[1, None, "x"]]),
+        "p": (np.array([(1, [0.5, np.nan])], [("a", "i4"), ("b", "f8", (2,))]), [[1, [0.5, None]]]),
     }
     for name, (array, wanted) in arrays.items():
         np.save(rows.parent / f"{name}.npy", array)
         lines = cat(f"{name}.npy", "--json").splitlines()
         assert [json.loads(line, parse_constant=refuse) for line in lines] == wanted
+
+
+def test_cat_that_is_interrupted_says_what_it_leaves(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpufs.files_cli._write", interrupted)
+    said = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["cat", str(rows)])
+    assert said.exit_code == 130
+    assert said.stderr == "gpufs: interrupted; standard output has a part of the rows at most\n"
 
 
 def test_cat_ends_with_who_reads_it(rows: Path) -> None:
