@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -464,6 +465,7 @@ TEST_F(windows_of_mappings, many_threads_register_each_window_once) {
   machine_.delay = std::chrono::milliseconds(1);
   std::vector<std::thread> threads;
   std::atomic<bool> good{true};
+  std::barrier all_have_looked(8);  // once the first has opened it as prepared, it is registered for all
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       const auto file = open(files);
@@ -471,6 +473,7 @@ TEST_F(windows_of_mappings, many_threads_register_each_window_once) {
         file->note_missed(static_cast<std::int64_t>(i % 4 * window), 4096);
         if (i % 16 == 0) expect_reason(*file, "windows: ");
       }
+      all_have_looked.arrive_and_wait();
       if (t == 0) good = open(files, prepared)->info().kind == source_kind::pull;
       good = becomes(*file, 0b1111) && good;
     });
