@@ -210,6 +210,43 @@ TEST_P(part_pages, are_read_through_pointers) {
   }
 }
 
+// One lane has the first sector of each page, and then gathers an element of each that lies in another.
+struct gather_beside_a_sector {
+  mount_ref fs;
+  const char* path;
+  std::int64_t* wrong;
+
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const file f = open(warp, fs, path);
+    std::int64_t nwrong = advise(warp, f, 0, 0, advice::random) != 0;
+    const auto p = map<const std::uint8_t>(warp, f);
+    if (warp.leader()) {
+      for (std::int64_t n = 0; n < 8; ++n) nwrong += p[n * 4096] != static_cast<std::uint8_t>(content_byte(seed, n * 4096));
+      p.unlink();
+      for (std::int64_t n = 0; n < 8; ++n) {
+        const std::int64_t places[] = {n * 4096 + 1, n * 4096 + 3001};
+        const auto two = p.gather(places);
+        for (unsigned k = 0; k < 2; ++k) {
+          nwrong += two[k] != static_cast<std::uint8_t>(content_byte(seed, static_cast<std::uint64_t>(places[k])));
+        }
+      }
+      *wrong = nwrong;
+    }
+    warp.sync();
+    close(warp, f);
+  }
+};
+
+TEST_P(part_pages, give_gathers_no_sector_that_is_not_there) {
+  const mount m("/", device_file(GetParam(), 8 * page_nbytes, page_nbytes, 16));
+  const device_buffer<char> path(std::vector<char>{'f', 0});
+  const device_buffer<std::int64_t> wrong(std::vector<std::int64_t>{-1});
+  simt::launch({.grid = 1, .block = 32}, gather_beside_a_sector{m.ref(), path.get(), wrong.get()});
+  EXPECT_EQ(wrong.read()[0], 0);
+  EXPECT_LT(m.counters().bytes_filled, 8u * page_nbytes) << "pages come in part";
+}
+
 // A page whose sectors have all come is linked as any; of one that lacks some, those that are there.
 struct link_pages {
   mount_ref fs;

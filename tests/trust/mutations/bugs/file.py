@@ -212,7 +212,7 @@ BUGS = (
         "frame_state::claimed | frame_state::failed | frame_state::filling | frame_state::partial;",
         "frame_state::claimed | frame_state::failed | frame_state::filling;",
         "file_part_pages_cpu",
-        "*/part_pages.are_read_through_pointers/pull",
+        "*/part_pages.give_gathers_no_sector_that_is_not_there/pull",
     ),
     Bug(
         "a_row_of_a_page_in_part",
