@@ -110,7 +110,8 @@ def test_a_mount_that_ends_says_what_an_array_lost(engine: str, folder: Path) ->
     a, b = mount.open("a.npy", mode="r+"), mount.open("b.npy", mode="r+")
     a[5], b[5] = 1, 2
     os.truncate(folder / "a.npy", 10)
-    with pytest.raises(OSError, match=r"truncated|what was written is lost"):  # staged, or stored in place
+    in_place = engine != "cpu" and folder.is_relative_to("/dev/shm")  # else the bytes are written behind
+    with pytest.raises(OSError, match="what was written is lost" if in_place else "truncated"):
         mount.close()
     assert a.closed and b.closed
     assert (np.load(folder / "b.npy")[5] == 2).all()

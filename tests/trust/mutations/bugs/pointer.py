@@ -202,7 +202,7 @@ BUGS = (
         "asked.frame_wait_ns = why == none_at_hand ? 0 : wait.wait_ns();",
         "asked.frame_wait_ns = 0;",
         "pointer_starved_cpu",
-        "starved_ptr.updates_wait_for_a_frame_and_fail_when_none_comes",
+        "starved_updates.wait_for_a_frame_and_fail_when_none_comes",
     ),
     Bug(
         "update_waits_for_no_fill",
@@ -211,7 +211,7 @@ BUGS = (
         "if (got.error == -EBUSY) got.error = not_filled;",
         "if (got.error == -EBUSY) got.error = all_pinned;",
         "pointer_starved_cpu",
-        "starved_ptr.updates_wait_for_pages_that_others_bring_in_slowly",
+        "starved_updates.wait_for_pages_that_others_bring_in_slowly",
     ),
     Bug(
         "update_not_marked",
