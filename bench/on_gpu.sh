@@ -90,7 +90,7 @@ sanitize_one() {
   filter+=':file_memory.of_later_blocks_hears_of_windows_and_ended_versions'
   name=$(basename "$program")
   [ "$tool" != memcheck ] || filter="$filter:*/mapped:*/automatic*:*/in_memory:*pulled*:limits.of_pinned_host_memory_hold:file_memory.*"
-  [ "$tool" != memcheck ] || filter+=":of/gathered_rows.*/by_windows:of/gathered_rows.*/being_written:part_pages_of_changing_files.*"
+  [ "$tool" != memcheck ] || filter+=":of/gathered_rows.*/by_windows:of/row_batches.*/by_windows:of/gathered_rows.*/being_written:part_pages_of_changing_files.*"
   [ "$tool" != memcheck ] || filter+=":read_once_of_changing_files.*:*take_what_is_written/zero_in_place:queries.of_columns_of_all_types_*"
   [ "$tool" != racecheck ] || filter="$filter:pointer_variants.*tlb:pointer_variants.pages_that_fight_for_an_entry"
   [ "$tool" != racecheck ] || filter+=":row_batch_admits.a_row_that_one_batch_has_twice:row_batch_admits.all_that_is_missed_*"
