@@ -299,6 +299,36 @@ TEST(page_cache, failed_fill_leaves_no_trace) {
   for (const cache_answer& a : later) EXPECT_EQ(a.what, role::fill);
 }
 
+// One lane fills a page that it has pinned a second time meanwhile, and looks by that pin whether the page is there.
+struct look_by_a_pin {
+  const cache::cache_layout* layout;
+  std::uint32_t* filled;
+
+  GPUFS_DEVICE void operator()() const {
+    if (simt::thread_rank() != 0) return;
+    const page_cache<> pages(*layout);
+    for (std::uint32_t page = 0; page < 2; ++page) {
+      const page_key key = make_key(1, page);
+      const auto got = pages.acquire(key, 0, {patient_ns, patient_ns});
+      frame_index seen{};
+      if (got.what != role::fill || !pages.pin_cached(key, seen)) return;
+      filled[2 * page] = pages.pages().is_filled(seen);
+      pages.end_fill(key, got.frame, page == 0 ? 0 : -EIO);
+      filled[2 * page + 1] = pages.pages().is_filled(seen);
+      pages.unpin(seen);
+      if (page == 0) pages.unpin(got.frame);
+    }
+  }
+};
+
+TEST(page_cache, who_has_pinned_a_page_before_its_fill_fails_sees_that_it_is_not_there) {
+  const cache_box box({.nframes = 4});
+  const device_buffer<std::uint32_t> filled(std::vector<std::uint32_t>(4, 7));
+  simt::launch({.grid = 1, .block = 32}, look_by_a_pin{box.resident(), filled.get()});
+  EXPECT_EQ(filled.read(), (std::vector<std::uint32_t>{0, 1, 0, 0}));
+  EXPECT_EQ(box.pins(), 0u);
+}
+
 // Fills one frame that is about to run out of stamps.
 struct fill_at_last_stamp {
   const cache::cache_layout* layout;

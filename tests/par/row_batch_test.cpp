@@ -243,7 +243,7 @@ TEST(row_batch_admits, no_page_that_the_host_reads_before_its_second_use) {
 // A frame is but a wish of a batch.
 TEST(row_batch_reads, past_a_cache_whose_frames_are_all_pinned) {
   constexpr std::uint32_t page = 512, nframes = 8;
-  subject of(reading::pulled, 64 * page, page, nframes);
+  subject of(reading::pulled, 64 * page, page, nframes, std::chrono::seconds(20));
   const device_buffer<mapped_page_handle> pages(nframes);
   simt::launch({.grid = 1, .block = 32}, map_first_pages{of.file->ref(), nframes, page, pages.get()});
   row_batch batch(*of.fs, 1024, unsorted);

@@ -94,11 +94,13 @@ struct mounted_rows {
 };
 
 struct subject : mounted_rows {
-  subject(reading how, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes)
+  subject(reading how, std::uint64_t file_nbytes, std::uint32_t page_nbytes, std::uint32_t nframes,
+          std::chrono::nanoseconds frame_timeout = mount_options{}.frame_timeout)
       : mounted_rows(how == reading::staged_in_memory || is_by_windows(how) || is_by_engine(how), file_nbytes) {
     mount_options o;
     o.page_nbytes = page_nbytes;
     o.cache_nbytes = std::uint64_t{page_nbytes} * nframes;
+    o.frame_timeout = frame_timeout;
     o.max_open_files = 16;
     o.nworkers = 4;
     o.writable = how == reading::being_written;

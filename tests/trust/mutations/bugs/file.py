@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .bug import PAGE_WRITE_BACK, SLOTS, TABLE, Bug
+from .bug import PAGE_WRITE_BACK, SLOTS, TABLE, Bug, Edit
 
 BUGS = (
     Bug(
@@ -117,10 +117,19 @@ BUGS = (
     ),
     Bug(
         "stale_pull_not_told",
-        "a pull does not look whether its version has ended",
+        "a pull past the cache does not look whether its version has ended",
         "include/gpufs/file/detail/fill.hpp",
         "return by_leader(group, [&] { return file_table(mount).is_stale(view); }) ? -ESTALE : taken.error;",
         "return taken.error;",
+        "file_read_once_cpu",
+        "read_once_of_changing_files.gives_no_bytes_of_another_version",
+    ),
+    Bug(
+        "stale_page_not_told",
+        "a pull of one page to its frame does not look whether its version has ended",
+        "include/gpufs/file/detail/miss.hpp",
+        "if (has_bytes && file_slots",
+        "if (false && file_slots",
         "file_versions_cpu",
         "*/versions.who_read_before_a_writer_gets_their_version_or_stale/mapped",
     ),
@@ -168,6 +177,7 @@ BUGS = (
         "page <= last + most;",
         "file_prefetch_cpu",
         "prefetches.follow_a_reader_that_reads_on",
+        also=(Edit("include/gpufs/source/piece.hpp", "{nbytes != 0 ? where : place::zeros,", "{where,"),),
     ),
     Bug(
         "advice_outlives_the_file",
@@ -310,6 +320,15 @@ BUGS = (
         "include/gpufs/file/detail/finish_operation.hpp",
         "return step.error == 0 ? 0 : timed_out ? -ETIMEDOUT : -EAGAIN;",
         "return step.error;",
+        "file_prefetch_cpu",
+        "prefetches.end_with_the_file_and_harm_no_later_open",
+    ),
+    Bug(
+        "operation_error_is_the_windows",
+        "a reader of many pages gets the error of a read that another had begun",
+        "include/gpufs/file/detail/read_window.hpp",
+        "const bool ours = failed && mine.what == state::asked && step.error != cache::frames::nobodys_error;",
+        "const bool ours = failed && step.error != cache::frames::nobodys_error;",
         "file_prefetch_cpu",
         "prefetches.end_with_the_file_and_harm_no_later_open",
     ),

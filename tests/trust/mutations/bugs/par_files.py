@@ -88,6 +88,7 @@ BUGS = (
         "",
         PROGRAM,
         "par_files.sorts_of_many_records_go_by_parts_and_slots",
+        tsan=True,
     ),
     Bug(
         "slot_written_before_it_is_read",

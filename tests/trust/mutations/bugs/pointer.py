@@ -103,7 +103,7 @@ BUGS = (
         "simt::call_cold(&detail::keep_write_error, from_, error == -EBADF ? -EIO : error);",
         "",
         "pointer_ptr_cpu",
-        "ptr_write_error.an_update_that_cannot_be_read_is_told_as_a_write",
+        "ptr_write_error.an_update_whose_reading_fails_is_not_made_up",
     ),
     Bug(
         "starved_read_of_an_old_page",
