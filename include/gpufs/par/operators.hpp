@@ -25,12 +25,25 @@ concept sort_key = simt::summable<K>;
 // An operator that combines two neighbours, the left one first: associative, not necessarily commutative. It names the type of its
 // values, and the value that changes none, on either side. Functions of kernels: GPUFS_DEVICE. (nvcc makes one operation of a
 // product and a sum, unless it is told -fmad=false: then an operator that has both gives other bits than on the CPU machine.)
+// It may also have bool forgets_left(x): true only of an x that op(a, x) is for every a, as where a segment begins; then a scan by
+// a grid waits for less.
 template <class Op>
 concept scan_operator = std::is_trivially_copyable_v<Op> && scannable<typename Op::value> &&
     requires(const Op& op, const typename Op::value& a) {
   { op.identity() } -> std::same_as<typename Op::value>;
   { op(a, a) } -> std::same_as<typename Op::value>;
 };
+
+namespace detail {
+template <scan_operator Op>
+GPUFS_DEVICE bool forgets_left(const Op& op, const typename Op::value& x) {
+  if constexpr (requires { op.forgets_left(x); }) {
+    return op.forgets_left(x);
+  } else {
+    return false;
+  }
+}
+}  // namespace detail
 
 // Integers wrap around. Sums of real numbers depend on their brackets, which differ from place to place: of values that are not
 // negative, a scan's results may fall by some roundings from one place to the next, and the last one may differ by some from the
@@ -119,6 +132,7 @@ struct segmented {
   Op op;
 
   GPUFS_DEVICE value identity() const { return {op.identity(), false}; }
+  GPUFS_DEVICE bool forgets_left(const value& x) const { return x.is_head; }
   GPUFS_DEVICE value operator()(const value& a, const value& b) const {
     return {b.is_head ? b.of : op(a.of, b.of), a.is_head || b.is_head};
   }

@@ -42,7 +42,7 @@ struct array_items {
     if constexpr (width == 16 && In == memory::global) {
       GPUFS_UNROLL
       for (unsigned i = 0; i < sizeof items / 16; ++i) {
-        const auto piece = simt::load_device(reinterpret_cast<const simt::vec16*>(all + first) + i);
+        const auto piece = simt::load_once_16(reinterpret_cast<const simt::vec16*>(all + first) + i);
         std::memcpy(reinterpret_cast<std::byte*>(items) + 16 * i, &piece, 16);
       }
     } else {
@@ -65,7 +65,7 @@ struct array_items {
       for (unsigned i = 0; i < sizeof items / 16; ++i) {
         simt::vec16 piece;
         std::memcpy(&piece, reinterpret_cast<const std::byte*>(items) + 16 * i, 16);
-        simt::store_device_16(reinterpret_cast<simt::vec16*>(all + first) + i, piece);
+        simt::store_once_16(reinterpret_cast<simt::vec16*>(all + first) + i, piece);
       }
     } else {
       std::memcpy(__builtin_assume_aligned(static_cast<void*>(all + first), width), items, sizeof items);
@@ -95,7 +95,7 @@ template <class T, class Heads, memory In = memory::any>
 struct segmented_items {
   using element = T;
   using value = with_head<T>;
-  static constexpr unsigned n = scan_space::items_a_row(sizeof(T)), nrows = scan_space::rows_beside(sizeof(T));
+  static constexpr unsigned n = scan_space::items_a_row(sizeof(T)), nrows = scan_space::rows_by_segments(sizeof(T));
   array_items<const T, In> all;
   Heads heads;
 

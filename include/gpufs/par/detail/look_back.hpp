@@ -154,13 +154,15 @@ class look_back {
     if (simt::warp_rank() == 0) {
       T left = op.identity();
       bool is_there = true;
+      // Of a tile in which a segment begins, all up to it is what it has itself: who is to its right waits for nobody else.
+      const bool is_all = forgets_left(op, of_tile);
       if (tile != 0) {
-        if (warp.leader()) tiles_.say(tile, of_tile, said::sum);
+        if (warp.leader()) tiles_.say(tile, of_tile, is_all ? said::up_to_it : said::sum);
         is_there = look(warp, tile, op, left);
       }
       if (warp.leader()) {
         if (!is_there) simt::atomic_ref(*failed_).store(1, std::memory_order_relaxed);
-        tiles_.say(tile, op(left, of_tile), is_there ? said::up_to_it : said::failed);
+        if (tile == 0 || !is_all) tiles_.say(tile, op(left, of_tile), is_there ? said::up_to_it : said::failed);
         next = simt::atomic_ref(*next_).fetch_add(1, std::memory_order_relaxed);
         told_here()->left = left;
       }

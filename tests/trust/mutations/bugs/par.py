@@ -328,6 +328,15 @@ BUGS = (
         "scan_of/2.by_a_grid_gives_what_a_loop_gives",
     ),
     Bug(
+        "a_tile_without_a_head_forgets_its_left",
+        "a tile in which no segment begins says that all up to it is what it has itself",
+        LOOK_BACK,
+        "const bool is_all = forgets_left(op, of_tile);",
+        "const bool is_all = true;",
+        SCANS,
+        "scan_of/2.by_a_grid_gives_what_a_loop_gives",
+    ),
+    Bug(
         "looks_back_in_the_wrong_order",
         "of tiles to the left the nearer ones come first",
         LOOK_BACK,
