@@ -39,7 +39,7 @@ def planted(tree: Path, bug: Bug) -> dict[Path, str]:
 
 def check() -> int:
     """How many bugs cannot be planted any more, or name a test that is gone."""
-    folders = [*(ROOT / "tests").iterdir(), ROOT / "apps/tests"]
+    folders = [*(ROOT / "tests").iterdir(), ROOT / "apps/tests", ROOT / "research/tests"]
     sources = "".join(path.read_text() for folder in folders for path in folder.glob("*_test.cpp"))
     cmake = "".join(path.read_text() for folder in folders for path in folder.glob("CMakeLists.txt"))
     wrong = []

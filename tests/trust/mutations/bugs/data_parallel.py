@@ -18,6 +18,10 @@ SELECT = "include/gpufs/par/detail/radix_select.hpp"
 TOP_K = "par_top_k_cpu"
 LABELS = "include/gpufs/par/detail/region_labels.hpp"
 MEETING_PLACE = "include/gpufs/par/detail/meeting_place.hpp"
+BLOCK_SCANS = "research/scans/block_scans.hpp"
+BLOCK_SEGMENTS = "research/scans/block_segments.hpp"
+THREE_KERNELS = "research/scans/three_kernels.hpp"
+PAPER_SCANS = "paper_scans_cpu"
 
 BUGS = (
     Bug(
@@ -262,5 +266,41 @@ BUGS = (
         "if (options.corners && i > width) meet(width + 1);",
         "labeler_test_cpu",
         "labelers.number_regions_by_their_first_pixels",
+    ),
+    Bug(
+        "a_step_has_the_printed_guard",
+        "a step of the papers' scan of all threads is for those from twice its distance on, as it is printed",
+        BLOCK_SCANS,
+        "to[me] = me >= distance ?",
+        "to[me] = me >= 2 * distance ?",
+        PAPER_SCANS,
+        "paper_scans/0.are_the_loops",
+    ),
+    Bug(
+        "a_down_sweep_swaps_its_children",
+        "what is to the left of a node goes behind its left child's sum",
+        BLOCK_SCANS,
+        "at(right) = op(at(right), of_left);",
+        "at(right) = op(of_left, at(right));",
+        PAPER_SCANS,
+        "paper_scans/2.are_the_loops",
+    ),
+    Bug(
+        "a_step_goes_past_its_head",
+        "a step of a scan by conditional indexing combines with the lane before the segment's first",
+        BLOCK_SEGMENTS,
+        "if (lane >= mindex + distance) value",
+        "if (lane + 1 >= mindex + distance && lane >= distance) value",
+        PAPER_SCANS,
+        "paper_segments/2.are_the_loops",
+    ),
+    Bug(
+        "a_carry_passes_the_second_segment",
+        "what comes from the tiles before goes to all elements of a thread that has one of the tile's first segment",
+        THREE_KERNELS,
+        "if (left_of_it < mine.n) mine.n = left_of_it;",
+        "",
+        PAPER_SCANS,
+        "paper_segments/0.are_the_loops",
     ),
 )
