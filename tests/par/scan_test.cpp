@@ -58,6 +58,7 @@ bool is_same(const T& a, const T& b) {
 }
 
 // Each kind of heads, by turns.
+constexpr int nheads_kinds = 4;
 struct any_heads {
   int kind;
   heads_by_bytes bytes;
@@ -152,6 +153,12 @@ struct by_grid {
   }
 };
 
+// How many elements a block takes of a segmented scan's array at a time.
+template <class T>
+constexpr std::uint64_t segmented_tile(unsigned nthreads) {
+  return std::uint64_t{nthreads} * scan_space::items_a_row(sizeof(T)) * scan_space::rows_beside(sizeof(T));
+}
+
 // An array of random values and heads, and what comes out of it.
 template <class Op>
 class scans {
@@ -161,10 +168,17 @@ class scans {
  public:
   scans(std::uint64_t seed, std::uint64_t n) : draw_(seed), n_(n), offset_(draw_() % 4) {
     for (std::uint64_t i = 0; i < n; ++i) in_.push_back(on_host<Op>::drawn(draw_));
-    const std::uint64_t mean = 1 + draw_() % 200;  // all heads, a few, one
+    // All are heads; segments are short; they go over tiles and blocks; there is one.
+    const std::uint64_t means[] = {1, 2 + draw_() % 30, 3 * segmented_tile<T>(32), 0}, mean = means[draw_() % 4];
     is_head_.resize(n);
-    for (std::uint64_t i = 0; i < n; ++i) is_head_[i] = mean < 150 && draw_() % mean == 0;
-    heads_kind_ = static_cast<int>(draw_() % 4);
+    for (std::uint64_t i = 0; i < n; ++i) is_head_[i] = mean != 0 && draw_() % mean == 0;
+    heads_kind_ = static_cast<int>(draw_() % nheads_kinds);
+  }
+  // The elements with is_head(i), by heads of that kind.
+  template <class IsHead>
+  scans(std::uint64_t seed, std::uint64_t n, IsHead is_head, int kind) : scans(seed, n) {
+    for (std::uint64_t i = 0; i < n; ++i) is_head_[i] = is_head(i);
+    heads_kind_ = kind;
   }
 
   template <class Group>
@@ -296,6 +310,52 @@ TYPED_TEST(scan_of, by_a_grid_gives_what_a_loop_gives) {
   scans<TypeParam>(9, 40000).by_grid_of(4, 32, scan_order::any);
 }
 
+// --- Where segments begin and end -----------------------------------------------------------------------------------------
+
+// By a grid whose blocks have about two tiles each.
+template <class Op>
+class segments_by_a_grid : public ::testing::Test {
+ protected:
+  static constexpr unsigned nblocks = 4, nthreads = 64;
+  static constexpr std::uint64_t tile = segmented_tile<typename Op::value>(nthreads), n = 7 * tile + tile / 2 + 3;
+  static constexpr std::uint64_t row = 32 * scan_space::items_a_row(sizeof(typename Op::value));  // of a warp
+
+  // is_head(i): whether element i is one.
+  template <class IsHead>
+  static void are_those_of_a_loop(IsHead is_head) {
+    for (int kind = 0; kind < nheads_kinds; ++kind) {
+      for (const scan_order order : {scan_order::any, scan_order::fixed}) {
+        SCOPED_TRACE(testing::Message() << "heads of kind " << kind << (order == scan_order::any ? "" : ", fixed order"));
+        scans<Op>(20 + static_cast<std::uint64_t>(kind), n, is_head, kind).by_grid_of(nblocks, nthreads, order);
+      }
+    }
+  }
+};
+TYPED_TEST_SUITE(segments_by_a_grid, operators);
+
+TYPED_TEST(segments_by_a_grid, all_elements_are_heads) {
+  this->are_those_of_a_loop([](std::uint64_t) { return true; });
+}
+
+TYPED_TEST(segments_by_a_grid, no_element_is_a_head) {
+  this->are_those_of_a_loop([](std::uint64_t) { return false; });
+}
+
+TYPED_TEST(segments_by_a_grid, only_the_first_elements_of_warps_rows_are_heads) {
+  this->are_those_of_a_loop([](std::uint64_t i) { return i % TestFixture::row == 0; });
+}
+
+TYPED_TEST(segments_by_a_grid, only_the_first_elements_of_tiles_are_heads) {
+  this->are_those_of_a_loop([](std::uint64_t i) { return i % TestFixture::tile == 0; });
+}
+
+// From the first block's share through the second's and the third's into the fourth's (by tiles that blocks take in turn, through
+// more of them).
+TYPED_TEST(segments_by_a_grid, a_segment_over_three_blocks_ends_in_the_middle_of_a_tile) {
+  constexpr std::uint64_t of_tile = TestFixture::tile;
+  this->are_those_of_a_loop([](std::uint64_t i) { return i == of_tile / 4 + 1 || i == 6 * of_tile + of_tile / 2 + 1; });
+}
+
 // --- Several heads at a time ------------------------------------------------------------------------------------------------
 
 struct several_heads {
@@ -406,6 +466,61 @@ TYPED_TEST(looks_far_back, looks_again_and_again) {
                  far_back<TypeParam>{in.get(), out.get(), errors.get(), n, {{}, slow_block}, {space.get(), nbytes}});
     EXPECT_EQ(errors.read(), std::vector<int>(nblocks));
     EXPECT_EQ(out.read(), wanted);
+  }
+}
+
+// A look back over tiles of which few have a head: it stops at none, and forgets all that is to the left of one.
+struct far_back_by_segments {
+  const affine::value* in;
+  any_heads heads;
+  affine::value* out;
+  int* errors;
+  std::uint64_t n;
+  slow<affine> op;
+  scan_space space;
+  GPUFS_DEVICE void operator()() const {
+    const auto got = inclusive_segmented_scan(simt::this_grid(), in, heads, out, n, op, space);
+    if (simt::this_block().leader()) errors[simt::block_rank()] = got.error;
+  }
+};
+
+TEST(looks_far_back_by_segments, looks_again_and_again) {
+  constexpr unsigned nblocks = nblocks_to_look_back_over;
+  constexpr std::uint64_t tile = segmented_tile<affine::value>(32), n = 2 * nblocks * tile - 5;
+  std::mt19937_64 draw(14);
+  std::vector<affine::value> values(n), wanted;
+  std::vector<std::uint8_t> bytes(n);
+  std::vector<std::uint32_t> bits(n / 32 + 1);
+  std::vector<std::uint16_t> keys(n);
+  std::vector<std::uint64_t> offsets;
+  affine::value all{};
+  for (std::uint64_t i = 0; i < n; ++i) {
+    values[i] = affine::drawn(draw);
+    const bool is_head = i == 0 || draw() % (nblocks / 4 * tile) == 0;
+    bytes[i] = is_head ? 1 : 0;
+    bits[i / 32] |= static_cast<std::uint32_t>(is_head) << i % 32;
+    keys[i] = static_cast<std::uint16_t>((i == 0 ? 0 : keys[i - 1]) + (is_head ? 1 : 0));
+    if (is_head) offsets.push_back(i);
+    all = affine{}(is_head ? affine{}.identity() : all, values[i]);
+    wanted.push_back(all);
+  }
+  ASSERT_GT(offsets.size(), 4u);
+  const device_array<affine::value> in{std::span<const affine::value>(values)};
+  const device_array<std::uint8_t> of_bytes{std::span<const std::uint8_t>(bytes)};
+  const device_array<std::uint32_t> of_bits{std::span<const std::uint32_t>(bits)};
+  const device_array<std::uint16_t> of_keys{std::span<const std::uint16_t>(keys)};
+  const device_array<std::uint64_t> of_offsets{std::span<const std::uint64_t>(offsets)};
+  const std::uint64_t nbytes = scan_space::nbytes_for<affine::value>(n, nblocks, 32);
+  const device_array<std::byte> space(nbytes);
+  for (int kind = 0; kind < nheads_kinds; ++kind) {
+    const unsigned slow_block = kind % 2 == 0 ? 0 : nblocks / 2;
+    const device_array<affine::value> out(n);
+    const device_array<int> errors(nblocks);
+    const any_heads heads{kind, {of_bytes.get()}, {of_bits.get()}, {of_keys.get()}, {of_offsets.get(), offsets.size()}};
+    simt::launch({.grid = nblocks, .block = 32, .schedule = {.seed = 1}, .cooperative = true},
+                 far_back_by_segments{in.get(), heads, out.get(), errors.get(), n, {{}, slow_block}, {space.get(), nbytes}});
+    EXPECT_EQ(errors.read(), std::vector<int>(nblocks));
+    EXPECT_TRUE(out.read() == wanted) << "heads of kind " << kind;
   }
 }
 
