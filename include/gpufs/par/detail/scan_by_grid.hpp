@@ -90,16 +90,11 @@ class scan_by_shares {
     if (begin >= n) return {n, n};
     return {begin, n - begin < ntiles * size ? n : begin + ntiles * size};
   }
-  // All of it combined: each warp has a part of it, so that none waits for another at each tile.
+  // All of it combined.
   template <class Items>
   GPUFS_DEVICE static T of_share(simt::block block, const Items& from, std::uint64_t n, const Op& op) {
     const stretch all = share<Items>(block, n);
-    const auto warp = block.warp();
-    const std::uint64_t size = scan_tile<simt::warp, Items, Op>::size(warp), nwarps = block.nwarps();
-    const std::uint64_t part = ((all.end - all.begin + size - 1) / size + nwarps - 1) / nwarps * size;
-    const std::uint64_t begin = all.begin + part * simt::warp_rank();
-    const std::uint64_t end = begin >= all.end ? begin : all.end - begin < part ? all.end : begin + part;
-    return scan_warps(block, scan_by_group(warp, from, begin, end, op, put_nothing{}), op, false).all;
+    return reduce_by_group(block, from, all.begin, all.end, op);
   }
   template <class Items>
   GPUFS_DEVICE void say_shares(simt::grid grid, const Items& from, std::uint64_t n, const Op& op) const {

@@ -209,6 +209,23 @@ GPUFS_DEVICE typename Op::value scan_by_group(Group group, const Items& from, st
   return scan_by_group(group, from, 0, n, op, put);
 }
 
+// All elements from `begin` to `end`, combined. Of a block each warp has a part of them, so that none waits for another at each
+// tile.
+template <class Group, class Items, scan_operator Op>
+GPUFS_DEVICE typename Op::value reduce_by_group(Group group, const Items& from, std::uint64_t begin, std::uint64_t end,
+                                                const Op& op) {
+  if constexpr (std::is_same_v<Group, simt::block>) {
+    const auto warp = group.warp();
+    const std::uint64_t size = scan_tile<simt::warp, Items, Op>::size(warp), nwarps = group.nwarps();
+    const std::uint64_t part = ((end - begin + size - 1) / size + nwarps - 1) / nwarps * size;
+    const std::uint64_t first = begin + part * simt::warp_rank();
+    const std::uint64_t last = first >= end ? first : end - first < part ? end : first + part;
+    return scan_warps(group, scan_by_group(warp, from, first, last, op, put_nothing{}), op, false).all;
+  } else {
+    return scan_by_group(group, from, begin, end, op, put_nothing{});
+  }
+}
+
 }  // namespace detail
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::par

@@ -241,6 +241,15 @@ BUGS = (
         "labels.are_those_of_a_union_find",
     ),
     Bug(
+        "elements_behind_a_page_count",
+        "where a page ends within a thread's elements, those that are not there are mapped and combined, too",
+        "include/gpufs/par/reduce_pages.hpp",
+        "return k < valid ? static_cast<value>(from->of(elements[k])) : from->op.identity();",
+        "return static_cast<value>(from->of(elements[k]));",
+        "par_reduce_pages_cpu",
+        "pages_of/2.by_groups_give_what_a_loop_gives",
+    ),
+    Bug(
         "a_row_goes_on_in_the_next",
         "the last pixel of a row touches the first one of the next",
         LABELS,
