@@ -316,7 +316,7 @@ TYPED_TEST(scan_of, by_a_grid_gives_what_a_loop_gives) {
 template <class Op>
 class segments_by_a_grid : public ::testing::Test {
  protected:
-  static constexpr unsigned nblocks = 4, nthreads = 64;
+  static constexpr unsigned nblocks = 4, nthreads = nthreads_for_segments;
   static constexpr std::uint64_t tile = segmented_tile<typename Op::value>(nthreads), n = 7 * tile + tile / 2 + 3;
   static constexpr std::uint64_t row = 32 * scan_space::items_a_row(sizeof(typename Op::value));  // of a warp
 
@@ -324,7 +324,8 @@ class segments_by_a_grid : public ::testing::Test {
   template <class IsHead>
   static void are_those_of_a_loop(IsHead is_head) {
     for (int kind = 0; kind < nheads_kinds; ++kind) {
-      for (const scan_order order : {scan_order::any, scan_order::fixed}) {
+      for (unsigned k = 0; k < norders_of_segments; ++k) {
+        const scan_order order = (static_cast<unsigned>(kind) + k) % 2 == 0 ? scan_order::any : scan_order::fixed;
         SCOPED_TRACE(testing::Message() << "heads of kind " << kind << (order == scan_order::any ? "" : ", fixed order"));
         scans<Op>(20 + static_cast<std::uint64_t>(kind), n, is_head, kind).by_grid_of(nblocks, nthreads, order);
       }

@@ -60,12 +60,14 @@ inline constexpr int ntrials = 10;
 inline constexpr std::uint64_t nreals = 3011;
 inline constexpr unsigned nblocks_to_look_back_over = 100;
 inline const std::vector<std::uint64_t> short_lengths = {0, 33, 257};
+inline constexpr unsigned nthreads_for_segments = 32, norders_of_segments = 1;
 #else
 inline const std::vector<std::uint64_t> lengths = {0, 1, 2, 7, 8, 9, 31, 32, 33, 255, 256, 257, 1000, 2047, 2049, 10007};
 inline constexpr int ntrials = 60;
 inline constexpr std::uint64_t nreals = 30011;
 inline constexpr unsigned nblocks_to_look_back_over = 300;
 inline const std::vector<std::uint64_t> short_lengths = {0, 1, 2, 33, 257, 2049};
+inline constexpr unsigned nthreads_for_segments = 64, norders_of_segments = 2;
 #endif
 
 }  // namespace GPUFS_MACHINE
