@@ -156,7 +156,7 @@ struct by_grid {
 // How many elements a block takes of a segmented scan's array at a time.
 template <class T>
 constexpr std::uint64_t segmented_tile(unsigned nthreads) {
-  return std::uint64_t{nthreads} * scan_space::items_a_row(sizeof(T)) * scan_space::rows_beside(sizeof(T));
+  return std::uint64_t{nthreads} * scan_space::items_a_row(sizeof(T)) * scan_space::rows_by_segments(sizeof(T));
 }
 
 // An array of random values and heads, and what comes out of it.
