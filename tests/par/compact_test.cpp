@@ -9,6 +9,9 @@
 #include <random>
 #include <vector>
 
+#include "gpufs/par/rendezvous.hpp"
+#include "gpufs/par/scan.hpp"
+#include "gpufs/par/top_k.hpp"
 #include "gpufs/simt/simt.hpp"
 #include "leftovers.hpp"
 #include "par/scans.hpp"
@@ -165,6 +168,45 @@ TEST(scan_space, that_is_a_byte_too_small_is_refused_and_nothing_is_written) {
   EXPECT_EQ(run(0), std::vector<int>(5, -EINVAL));
   EXPECT_EQ(out.read(), std::vector<std::uint32_t>(n, 7));
   EXPECT_EQ(run(nbytes), std::vector<int>(5));
+}
+
+// What a file says of its length may be anything, -1 among it; no memory has as many elements, and no formula of the space wraps
+// around for them.
+struct last_of_three {
+  struct value {
+    std::uint64_t of[3];
+  };
+  GPUFS_DEVICE value identity() const { return {}; }
+  GPUFS_DEVICE value operator()(const value&, const value& b) const { return b; }
+};
+struct far_too_long {
+  std::uint64_t n;
+  scan_space space;
+  int* errors;
+  GPUFS_DEVICE void operator()() const {
+    const simt::grid grid = simt::this_grid();
+    std::uint64_t* const none = nullptr;
+    std::uint8_t* const no_bytes = nullptr;
+    last_of_three::value* const no_values = nullptr;
+    const int got[] = {inclusive_scan(grid, no_values, no_values, n, last_of_three{}, space).error,
+                       compact(grid, none, none, n, is_small{1000}, space).error,
+                       rendezvous(grid, no_bytes, n, no_bytes, n, none, space).error,
+                       rendezvous(simt::this_block(), no_bytes, n, no_bytes, n, none, space).error,
+                       top_k(grid, none, n, n, top::largest, none, none, space).error,
+                       top_k(simt::this_block(), none, n, n, top::largest, none, none, space).error};
+    if (grid.leader()) {
+      for (int i = 0; i < 6; ++i) errors[i] = got[i];
+    }
+  }
+};
+TEST(scan_space, of_lengths_that_no_memory_has_is_refused) {
+  constexpr std::uint64_t nbytes = 1 << 16;
+  const device_array<std::byte> space(nbytes);
+  const device_array<int> errors(6);
+  for (const std::uint64_t n : {~std::uint64_t{0}, std::uint64_t{1} << 61, std::uint64_t{1} << 60}) {
+    simt::launch({.grid = 3, .block = 32, .cooperative = true}, far_too_long{n, {space.get(), nbytes}, errors.get()});
+    EXPECT_EQ(errors.read(), std::vector<int>(6, -EINVAL)) << n;
+  }
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ template <class T>
 struct device_matrix {
   explicit device_matrix(const host_matrix<T>& of)
       : offsets(std::span(of.offsets)), columns(std::span(of.columns)), values(std::span(of.values)), x(std::span(of.x)) {}
-  csr_in_memory<T> get() const { return {offsets.get(), columns.get(), values.get(), offsets.size() - 1, x.size()}; }
+  csr_in_memory<T> get() const { return {offsets.get(), columns.get(), values.get(), offsets.size() - 1, x.size(), values.size()}; }
 
   device_array<std::uint64_t> offsets;
   device_array<std::uint32_t> columns;
@@ -187,6 +187,11 @@ TEST(spmv, of_what_is_no_matrix_is_refused) {
     falling.offsets = {0, 5, 2, 5, 7};
     const auto of_falling = product_by(who, falling);
     EXPECT_TRUE(of_falling.errors[0] == -EINVAL || of_falling.errors[1] == -EINVAL);
+    auto behind = small_matrix<float>();
+    behind.offsets.back() = behind.values.size() + 1;
+    const auto of_behind = product_by(who, behind);
+    EXPECT_TRUE(of_behind.errors[0] == -EINVAL || of_behind.errors[1] == -EINVAL);
+    EXPECT_EQ(of_behind.y.back(), who == caller::scan ? 77 : 0) << "a row whose elements are not there has none";
     auto outside = small_matrix<float>();
     outside.columns[4] = 4;
     const auto of_outside = product_by(who, outside);
@@ -208,7 +213,7 @@ TEST(spmv, of_what_is_no_matrix_is_refused) {
 
 struct multiply_files {
   mount_ref fs;
-  std::uint64_t nrows, ncolumns;
+  std::uint64_t nrows, ncolumns, nelements;
   float *y, *y_by_shared;
   int* errors;
 
@@ -217,7 +222,7 @@ struct multiply_files {
     const file files[] = {open(block, fs, "offsets"), open(block, fs, "columns"), open(block, fs, "values"), open(block, fs, "x")};
     run(block,
         csr_matrix{map<const std::uint64_t>(block, files[0]), map<const std::uint32_t>(block, files[1]),
-                   map<const float>(block, files[2]), nrows, ncolumns},
+                   map<const float>(block, files[2]), nrows, ncolumns, nelements},
         map<const float>(block, files[3]));
     for (const file& f : files) close(block, f);
   }
@@ -254,7 +259,7 @@ TEST(spmv, of_files_larger_than_the_cache_is_right) {
     const device_array<float> y(a.nrows()), y_by_shared(a.nrows());
     const device_array<int> errors(grid);
     simt::launch({.grid = grid, .block = 32},
-                 multiply_files{fs.ref(), a.nrows(), a.x.size(), y.get(), y_by_shared.get(), errors.get()});
+                 multiply_files{fs.ref(), a.nrows(), a.x.size(), a.values.size(), y.get(), y_by_shared.get(), errors.get()});
     EXPECT_EQ(errors.read(), std::vector<int>(grid));
     EXPECT_EQ(fs.counters().fault_errors, 0u);
     EXPECT_EQ(y.read(), a.times_x());

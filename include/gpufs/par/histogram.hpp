@@ -2,6 +2,7 @@
 // How many elements of an array are in each of some bins. In kernels, by a block or by all blocks of a cooperative launch.
 // docs/design/data-parallel.md
 #pragma once
+#include "gpufs/par/choices.hpp"
 #include "gpufs/par/detail/count_bins.hpp"
 #include "gpufs/simt/group_call.hpp"
 

@@ -2,19 +2,20 @@
 // Labels the regions of an image: pixels that hang together and are alike. In kernels, by the two algorithms of Hillis and Steele,
 // "Data parallel algorithms" (CACM 1986), "Region labeling". docs/design/data-parallel.md
 #pragma once
+#include "gpufs/par/choices.hpp"
 #include "gpufs/par/detail/region_labels.hpp"
 #include "gpufs/simt/group_call.hpp"
 
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 
-// An image has height * width pixels, row by row. A region is all pixels that are equal (==) and can be reached from each other by
-// pixels of the same kind that touch; so what is called background elsewhere is regions, too. labels[i] becomes the number of the
-// first pixel of i's region, row by row: the least one. (The paper takes the greatest; it is the same from the other end.) By a
-// thread, a tile, a warp or a block, all threads of which call with equal arguments. pixels: memory that they reach, trivially
-// copyable; labels: global memory, no others'. Nothing is waited for but the group. A thread reads others' pixels from the
-// beginning: if others have written them, the group syncs before the call, as it does after it, before a thread reads others'
-// labels.
+// An image has height * width pixels, row by row. A region is all pixels that are equal (==; so a NaN is one by itself) and can be
+// reached from each other by pixels of the same kind that touch; so what is called background elsewhere is regions, too. labels[i]
+// becomes the number of the first pixel of i's region, row by row: the least one. (The paper takes the greatest; it is the same
+// from the other end.) By a thread, a tile, a warp or a block, all threads of which call with equal arguments. pixels: memory that
+// they reach, trivially copyable; labels: global memory, no others'. Nothing is waited for but the group. A thread reads others'
+// pixels from the beginning: if others have written them, the group syncs before the call, as it does after it, before a thread
+// reads others' labels.
 //
 // Errors: -EINVAL (2^30 pixels or more, or as many rows or columns; the space is too small): nothing is written.
 

@@ -53,8 +53,8 @@ struct lex_space {
   // Tables of more than 16 states: how long a piece is that a thread walks, and how many walks are combined to one.
   static constexpr std::uint64_t piece_nbytes = 256, npieces = 64;
 
-  // For texts of nbytes bytes, a table, and a launch of so many blocks of so many threads; a group needs what a block of its own
-  // does.
+  // For texts of nbytes bytes, a table, and a launch of so many blocks of so many threads. A group needs nbytes_for(nbytes,
+  // nstates), however many threads it has.
   GPUFS_HOST_DEVICE static constexpr std::uint64_t nbytes_for(std::uint64_t nbytes, std::uint32_t nstates, unsigned nblocks = 1,
                                                               unsigned nthreads = 1024) {
     const std::uint64_t scans = scan_space::nbytes_for<std::uint8_t>(nbytes, nblocks, nthreads);

@@ -2,6 +2,7 @@
 // Linked lists, all of an array's at once: where each ends, sums along them, and which elements of two lists belong together. In
 // kernels, by pointer jumping (Hillis and Steele, "Data parallel algorithms", CACM 1986). docs/design/data-parallel.md
 #pragma once
+#include "gpufs/par/choices.hpp"
 #include "gpufs/par/detail/pointer_jumping.hpp"
 #include "gpufs/simt/group_call.hpp"
 

@@ -47,7 +47,7 @@ GPUFS_DEVICE bool forgets_left(const Op& op, const typename Op::value& x) {
 
 // Integers wrap around. Sums of real numbers depend on their brackets, which differ from place to place: of values that are not
 // negative, a scan's results may fall by some roundings from one place to the next, and the last one may differ by some from the
-// sum of all. Of -0 alone the sum is 0.
+// sum of all. Of -0 alone the sum is 0 or -0.
 template <simt::summable T>
 struct plus {
   using value = T;

@@ -30,9 +30,12 @@ GPUFS_DEVICE rendezvous_result rendezvous(Group group, const std::uint8_t* wants
   const simt::group_call call(group, "par::rendezvous(wants, n, is_free, nitems, got, space, nbytes)",
                               simt::memory_of_all{wants, n}, n, simt::memory_of_all{is_free, nitems}, nitems,
                               simt::memory_of_all{got, n}, simt::memory_of_all{space.data, space.nbytes}, space.nbytes);
-  if (nitems > no_place<Place> || space.nbytes < scan_space::nbytes_to_meet(n, nitems, sizeof(Place))) return {-EINVAL, 0, 0};
+  const std::uint64_t most = n < nitems ? n : nitems;
+  if (nitems > no_place<Place> || most > space.nbytes || space.nbytes < scan_space::nbytes_to_meet(n, nitems, sizeof(Place))) {
+    return {-EINVAL, 0, 0};
+  }
   detail::pieces_of_space pieces(space);
-  const detail::meeting_place<Place> here{wants, n, is_free, nitems, got, pieces.take<Place>(n < nitems ? n : nitems)};
+  const detail::meeting_place<Place> here{wants, n, is_free, nitems, got, pieces.take<Place>(most)};
   const auto scan = [&](const auto& items, std::uint64_t nof, const auto& put, std::uint64_t& all) {
     all = detail::scan_by_group(group, items, nof, plus<std::uint64_t>{}, put);
     group.sync();
@@ -50,12 +53,13 @@ GPUFS_DEVICE rendezvous_result rendezvous(simt::grid grid, const std::uint8_t* w
   const simt::group_call call(grid.this_block(), "par::rendezvous(wants, n, is_free, nitems, got, space, nbytes)",
                               simt::memory_of_all{wants, n}, n, simt::memory_of_all{is_free, nitems}, nitems,
                               simt::memory_of_all{got, n}, simt::memory_of_all{space.data}, space.nbytes);
-  if (nitems > no_place<Place> ||
+  const std::uint64_t most = n < nitems ? n : nitems;
+  if (nitems > no_place<Place> || most > space.nbytes || !space.may_be_enough_for(n) || !space.may_be_enough_for(nitems) ||
       space.nbytes < scan_space::nbytes_to_meet(n, nitems, sizeof(Place), simt::grid_size(), simt::block_size())) {
     return {-EINVAL, 0, 0};
   }
   detail::pieces_of_space pieces(space);
-  const detail::meeting_place<Place> here{wants, n, is_free, nitems, got, pieces.take<Place>(n < nitems ? n : nitems)};
+  const detail::meeting_place<Place> here{wants, n, is_free, nitems, got, pieces.take<Place>(most)};
   const scan_space rest = pieces.rest(space);
   const auto scan = [&](const auto& items, std::uint64_t nof, const auto& put, std::uint64_t& all) {
     return detail::scan_by_look_back(grid, items, nof, plus<std::uint64_t>{}, rest, put, all);

@@ -82,7 +82,8 @@ enum class scan_order {
 namespace detail {
 template <class Items>
 GPUFS_DEVICE bool is_enough(const scan_space& space, std::uint64_t n) {
-  return space.nbytes >= scan_space::nbytes_for<typename Items::element>(n, simt::grid_size(), simt::block_size());
+  return space.may_be_enough_for(n) &&
+         space.nbytes >= scan_space::nbytes_for<typename Items::element>(n, simt::grid_size(), simt::block_size());
 }
 // signature: of the call, as simt::group_call has it.
 template <scan_operator Op, class Items, class Put>

@@ -38,6 +38,10 @@ struct scan_space {
     return items_a_row(value_nbytes) * rows_a_thread(value_nbytes);
   }
 
+  // False: a scan of n elements by a grid needs more, whatever they are. Asked first, as the formulas below wrap around for lengths
+  // that no memory has.
+  GPUFS_HOST_DEVICE constexpr bool may_be_enough_for(std::uint64_t n) const { return n >> 15 <= nbytes; }
+
   // Those left of an array's first tile, which a scan by a grid has too.
   static constexpr unsigned ntiles_before = 128;
 

@@ -16,17 +16,17 @@ namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 
 // A by compressed rows (CSR): row r has the elements with numbers offsets[r] to offsets[r + 1] - 1, and element i is values[i] in
-// column columns[i]. So there are nrows + 1 offsets, of which the first is 0. All three are addresses (const T*), or pointers into
-// files (ptr<const T>), of which each thread has its own.
+// column columns[i]. So there are nrows + 1 offsets, of which the first is 0; and nelements columns and values. All three are
+// addresses (const T*), or pointers into files (ptr<const T>), of which each thread has its own.
 template <class Offsets, class Columns, class Values>
 struct csr_matrix {
   Offsets offsets;  // of 64 bits
   Columns columns;  // of 32 bits
   Values values;
-  std::uint64_t nrows, ncolumns;
+  std::uint64_t nrows, ncolumns, nelements;
 };
 template <class Offsets, class Columns, class Values>
-csr_matrix(Offsets, Columns, Values, std::uint64_t, std::uint64_t) -> csr_matrix<Offsets, Columns, Values>;
+csr_matrix(Offsets, Columns, Values, std::uint64_t, std::uint64_t, std::uint64_t) -> csr_matrix<Offsets, Columns, Values>;
 
 // A matrix in memory.
 template <class T>
@@ -36,8 +36,9 @@ using csr_in_memory = csr_matrix<const std::uint64_t*, const std::uint32_t*, con
 // its lanes have elements side by side. For rows of about as many elements each. All threads of the group call with equal
 // arguments; those of other groups may have other rows. x: ncolumns elements, as the matrix's parts, or a shared_part; y: in
 // memory. The sum of no elements is 0; real numbers are added in an order that depends on the group's size alone. Who reads y of
-// other threads syncs the group. 0 for all; -EINVAL: a row ends before it begins, or `end` is behind the last one; -EDOM: an
-// element is in no column. Such rows, and elements, count as none. Of files what cannot be read is 0, as pointers say.
+// other threads syncs the group. 0 for all; -EINVAL: a row ends before it begins, or behind the last element, or `end` is behind
+// the last row; -EDOM: an element is in no column. Such rows, and elements, count as none. Of files what cannot be read is 0, as
+// pointers say.
 template <simt::group Group, class Matrix, class X, class T>
 GPUFS_DEVICE int spmv(Group group, const Matrix& a, const X& x, T* y, std::uint64_t begin, std::uint64_t end) {
   const simt::group_call call(group, "par::spmv(y, begin, end)", simt::memory_of_all{y, end}, begin, end);
@@ -56,8 +57,12 @@ GPUFS_DEVICE int spmv(Group group, const Matrix& a, const X& x, T* y, std::uint6
   }
   bool has_rows = true, has_columns = true;
   for (; row < end; row += step) {
-    const std::uint64_t first = a.offsets[row], last = a.offsets[row + 1];
-    has_rows = has_rows && first <= last;
+    const std::uint64_t first = a.offsets[row];
+    std::uint64_t last = a.offsets[row + 1];
+    if (first > last || last > a.nelements) {
+      has_rows = false;
+      last = first;
+    }
     T sum{};
     for (std::uint64_t i = first + lanes.rank(); i < last; i += lanes.size()) {
       const std::uint32_t column = a.columns[i];
@@ -125,8 +130,9 @@ GPUFS_DEVICE int begin_rows(const Threads& threads, const csr_in_memory<T>& a, T
 // The same for all rows, by a segmented scan of the products: threads have as many elements each, however long rows are. By all
 // threads of all blocks of a cooperative launch, which call with equal arguments and get equal results; global memory, of which y
 // overlaps nothing else. What any of them has written before is seen, and all see y. space: at least nbytes_to_multiply<T> bytes.
-// Real numbers are added in an order that differs from run to run. 0; -EINVAL: the space is too small, or offsets are no rows, and
-// y is as before; -EDOM: an element is in no column, and counts as none; -ETIMEDOUT: as scan.hpp has it, and y is of no use.
+// Real numbers are added in an order that differs from run to run. 0; -EINVAL: the space is too small, or offsets are no rows of
+// nelements at most, and y is as before; -EDOM: an element is in no column, and counts as none; -ETIMEDOUT: as scan.hpp has it, and
+// y is of no use.
 template <class T>
 GPUFS_HOST_DEVICE constexpr std::uint64_t nbytes_to_multiply(std::uint64_t nelements, unsigned nblocks, unsigned nthreads) {
   return 16 + scan_space::nbytes_for<T>(nelements, nblocks, nthreads);
@@ -138,7 +144,9 @@ GPUFS_DEVICE int spmv_by_scan(simt::grid grid, const csr_in_memory<T>& a, const 
                               simt::memory_of_all{y, a.nrows}, simt::memory_of_all{space.data}, space.nbytes);
   grid.sync();  // all have written the matrix, and those who used the space before are done
   const std::uint64_t n = a.offsets[a.nrows];
-  if (space.nbytes < nbytes_to_multiply<T>(n, simt::grid_size(), simt::block_size())) return -EINVAL;
+  if (n > a.nelements || !space.may_be_enough_for(n) ||
+      space.nbytes < nbytes_to_multiply<T>(n, simt::grid_size(), simt::block_size()))
+    return -EINVAL;
   detail::pieces_of_space pieces(space);
   auto* const wrong = pieces.take<std::uint32_t>(1);
   auto* const rest = pieces.take<std::byte>(0);

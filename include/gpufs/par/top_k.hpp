@@ -2,6 +2,7 @@
 // The k largest, or smallest, keys of an array in their order, and where they are. In kernels, by a block or by all blocks of a
 // cooperative launch. docs/design/data-parallel.md
 #pragma once
+#include "gpufs/par/choices.hpp"
 #include "gpufs/par/detail/radix_select.hpp"
 #include "gpufs/simt/group_call.hpp"
 
@@ -26,7 +27,9 @@ GPUFS_DEVICE scan_result<std::uint64_t> top_k(simt::block block, const Key* in, 
   const simt::group_call call(block, "par::top_k(in, n, k, which, keys, places, space, nbytes)", simt::memory_of_all{in, n}, n, k,
                               which, simt::memory_of_all{keys, n}, simt::memory_of_all{places, n},
                               simt::memory_of_all{space.data, n}, space.nbytes);
-  if (n > no_place<Place> || space.nbytes < scan_space::nbytes_for_top<Key>(n, k)) return {-EINVAL, 0};
+  if (n > no_place<Place> || (n < k ? n : k) > space.nbytes || space.nbytes < scan_space::nbytes_for_top<Key>(n, k)) {
+    return {-EINVAL, 0};
+  }
   return {0, detail::select_by_block(block, in, n, k, which, keys, places, space)};
 }
 
@@ -39,7 +42,8 @@ GPUFS_DEVICE scan_result<std::uint64_t> top_k(simt::grid grid, const Key* in, st
   const simt::group_call call(grid.this_block(), "par::top_k(in, n, k, which, keys, places, space, nbytes)",
                               simt::memory_of_all{in, n}, n, k, which, simt::memory_of_all{keys, n}, simt::memory_of_all{places, n},
                               simt::memory_of_all{space.data}, space.nbytes);
-  if (n > no_place<Place> || space.nbytes < scan_space::nbytes_for_top<Key>(n, k, simt::grid_size(), simt::block_size())) {
+  if (n > no_place<Place> || (n < k ? n : k) > space.nbytes || !space.may_be_enough_for(n) ||
+      space.nbytes < scan_space::nbytes_for_top<Key>(n, k, simt::grid_size(), simt::block_size())) {
     return {-EINVAL, 0};
   }
   return detail::select_by_grid(grid, in, n, k, which, keys, places, space);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts elements by bins: in shared memory first, where there are few bins.
 #pragma once
-#include <concepts>
 #include <cstdint>
 
+#include "gpufs/par/choices.hpp"
 #include "gpufs/par/operators.hpp"
 #include "gpufs/simt/atomic.hpp"
 #include "gpufs/simt/grid.hpp"
@@ -11,14 +11,6 @@
 
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
-
-// bin(element): the number of its bin. A function of kernels: GPUFS_DEVICE.
-template <class B, class T>
-concept bins_of = std::is_trivially_copyable_v<B> && requires(const B& bin, const T& element) {
-  { bin(element) } -> std::unsigned_integral;
-};
-template <class C>
-concept bin_count = std::same_as<C, std::uint32_t> || std::same_as<C, std::uint64_t>;
 
 namespace detail {
 

@@ -7,16 +7,11 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "gpufs/par/choices.hpp"
 #include "gpufs/par/detail/meetings.hpp"
 
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
-
-// 0 or a negative errno, and in how many rounds.
-struct list_result {
-  int error;
-  unsigned nrounds;
-};
 
 namespace detail {
 

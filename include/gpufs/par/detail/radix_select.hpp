@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "gpufs/par/choices.hpp"
 #include "gpufs/par/compact.hpp"
 #include "gpufs/par/detail/count_bins.hpp"
 #include "gpufs/par/detail/radix_pass.hpp"
@@ -13,8 +14,6 @@
 
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
-
-enum class top { largest, smallest };
 
 namespace detail {
 

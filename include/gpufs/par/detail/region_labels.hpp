@@ -14,9 +14,6 @@
 namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 
-// Which pixels of one kind are of one region: those that meet at a side, or at a corner too.
-enum class touching : std::uint8_t { sides, corners };
-
 namespace detail {
 
 // n pixels: an edge's number (four a pixel) fits into 4 bytes, and so does twice a place in a row more.
