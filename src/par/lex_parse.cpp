@@ -41,11 +41,16 @@ class parser {
       parts_.kind_of.push_back(state.kind == "-" ? 0 : kind_number(state));
     }
     parts_.start = number_of(start_, start_line_);
+    if (parts_.kind_of[parts_.start] != 0) fail(start_line_, "the start, " + start_ + ", is a state within a token");
     // What the start does not list is an error of one byte, after which all goes on as from the start.
     const auto error = static_cast<unsigned>(states_.size());
     done_.resize(states_.size());
     parts_.steps.resize(states_.size());
     for (unsigned i = 0; i < states_.size(); ++i) resolve(i, error);
+    if (needs_error_ && states_.size() == lex_table::most_states) {
+      fail(line_, "a table has " + std::to_string(lex_table::most_states) +
+                      " states at most, one of them for bytes that the start does not list");
+    }
     if (needs_error_) {
       parts_.states.emplace_back("error");
       parts_.kind_of.push_back(lex_table::error_kind);
@@ -79,6 +84,8 @@ class parser {
     if (words[0] == "kinds") {
       if (!parts_.kinds.empty()) fail(line_, "there is a second line 'kinds'");
       for (std::size_t i = 1; i < words.size(); ++i) parts_.kinds.emplace_back(words[i]);
+      if (parts_.kinds.size() > lex_table::most_kinds)
+        fail(line_, "a table has " + std::to_string(lex_table::most_kinds) + " kinds of tokens at most");
       if (parts_.kinds.empty() || parts_.kinds[0] != "error") fail(line_, "the first kind is not 'error': write 'kinds error ...'");
       return;
     }
@@ -210,17 +217,23 @@ class parser {
     for (const rule& each : states_[state].rules) listed |= each.of;
     for (const rule& each : states_[state].rules) {
       has_else = has_else || each.is_else;
-      apply(each, each.is_else ? ~listed : each.of, row, error);
+      apply(state, each, each.is_else ? ~listed : each.of, row, error);
     }
     if (!has_else && state != parts_.start) {
-      apply({.line = states_[state].line, .of = {}, .as = true, .to = start_}, ~listed, row, error);
+      apply(state, {.line = states_[state].line, .of = {}, .as = true, .to = start_}, ~listed, row, error);
     }
     for (const lex_step& step : row) needs_error_ = needs_error_ || step.next == error;
     parts_.steps[state] = row;
     done_[state] = progress::done;
   }
-  void apply(const rule& of, const bytes& set, std::array<lex_step, 256>& row, unsigned error) {
+  void apply(unsigned state, const rule& of, const bytes& set, std::array<lex_step, 256>& row, unsigned error) {
     const unsigned to = number_of(of.to, of.line);
+    const bool from_token = parts_.kind_of[state] != 0, to_token = parts_.kind_of[to] != 0;
+    if (!of.as && set.any() && (of.begins ? !to_token : to_token && !from_token)) {
+      fail(of.line, "the step from state " + states_[state].name + " by " + text_of(set) +
+                        (of.begins ? " begins a token, but leads to " + of.to + ", where no token is under way"
+                                   : " leads into a token (" + of.to + "), but begins none"));
+    }
     if (of.as && set.any()) resolve(to, error);
     for (unsigned byte = 0; byte < 256; ++byte) {
       if (set[byte]) row[byte] = of.as ? parts_.steps[to][byte] : lex_step{static_cast<std::uint16_t>(to), of.begins};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpufs/par/lex_table.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "gpufs/mount.hpp"
@@ -20,6 +21,9 @@ class checker {
       fail("it has " + std::to_string(of_.kinds.size()) + " kinds of tokens; a table has 1 to " +
            std::to_string(lex_table::most_kinds));
     if (of_.kinds[0] != "error") fail("its first kind of token is '" + of_.kinds[0] + "', not 'error'");
+    for (auto kind = of_.kinds.begin(); kind != of_.kinds.end(); ++kind) {
+      if (std::find(of_.kinds.begin(), kind, *kind) != kind) fail("its kind '" + *kind + "' is there twice");
+    }
     if (of_.kind_of.size() != nstates || of_.steps.size() != nstates)
       fail("it has " + std::to_string(nstates) + " states, but kinds of " + std::to_string(of_.kind_of.size()) + " and steps of " +
            std::to_string(of_.steps.size()));

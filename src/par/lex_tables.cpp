@@ -128,11 +128,11 @@ state blank -
 state name name
   A-Z a-z 0-9 _ $ \x80-\xff    -> name
 state number number
-  A-D F-O Q-Z a-d f-o q-z 0-9 _ .    -> number
-  E P e p                            -> exponent
+  A-D F-O Q-Z a-d f-o q-z 0-9 _ . $ \x80-\xff    -> number
+  E P e p                                          -> exponent
 state exponent number
-  A-D F-O Q-Z a-d f-o q-z 0-9 _ . + -    -> number
-  E P e p                                -> exponent
+  A-D F-O Q-Z a-d f-o q-z 0-9 _ . $ \x80-\xff + -    -> number
+  E P e p                                              -> exponent
 state dot punctuation
   0-9    -> number
   .      -> dots
@@ -144,7 +144,11 @@ state string error
   \n     as blank
   else   -> string
 state string-escape error
+  \r     -> string-return
   else   -> string
+state string-return error
+  \n     -> string
+  else   as string
 state string-end string
 state character error
   '      -> character-end
@@ -152,7 +156,11 @@ state character error
   \n     as blank
   else   -> character
 state character-escape error
+  \r     -> character-return
   else   -> character
+state character-return error
+  \n     -> character
+  else   as character
 state character-end character
 state slash punctuation
   /      -> line

@@ -101,7 +101,36 @@ TEST(lex_table, in_a_text_that_is_wrong_is_refused_with_its_line) {
   EXPECT_EQ(why_no_table(" a -> s\n"), "T:1: there is no state above this line");
   EXPECT_EQ(why_no_table("stat s -\n").substr(0, 32), "T:1: this is no line of a table:");
   EXPECT_EQ(why_no_table(head + " a -> w\nstate w word\n"),
-            "T: the step from state s by byte 97 leads into a token (w), but begins none");
+            "T:4: the step from state s by 'a' leads into a token (w), but begins none");
+  EXPECT_EQ(why_no_table(head + " a -> begin s\n"),
+            "T:4: the step from state s by 'a' begins a token, but leads to s, where no token is under way");
+  EXPECT_EQ(why_no_table("kinds error word\nstart w\nstate w word\n"), "T:2: the start, w, is a state within a token");
+  EXPECT_EQ(why_no_table("kinds error word word\nstart s\nstate s -\n"), "T: its kind 'word' is there twice");
+  std::string kinds = "kinds error";
+  for (int i = 1; i < 128; ++i) kinds += " k" + std::to_string(i);
+  EXPECT_EQ(why_no_table(kinds + "\n"), "T:1: a table has 127 kinds of tokens at most");
+  std::string full = "kinds error\nstart s0\n";
+  for (int i = 0; i < 256; ++i) full += "state s" + std::to_string(i) + " -\n else -> s0\n";
+  EXPECT_EQ(why_no_table(full), "it is one");
+  full.replace(full.find(" else"), 5, " a");
+  EXPECT_EQ(why_no_table(full), "T:515: a table has 256 states at most, one of them for bytes that the start does not list");
+}
+
+// As a comment of a line does, a string and a character go on behind a backslash at the line's end, however that is written.
+TEST(lex_table, of_c_goes_on_behind_a_backslash_at_a_lines_end) {
+  const lex_table c = lex_table::named("c");
+  const auto ends_in = [&](std::string_view text) {
+    unsigned state = c.start();
+    for (const char byte : text) state = c.step(state, static_cast<std::uint8_t>(byte)).next;
+    return c.states()[state];
+  };
+  for (const std::string end : {"\n", "\r\n"}) {
+    EXPECT_EQ(ends_in("\"s\\" + end + "t\""), "string-end") << end.size();
+    EXPECT_EQ(ends_in("'s\\" + end + "t'"), "character-end") << end.size();
+    EXPECT_EQ(ends_in("//s\\" + end + "t"), "line") << end.size();
+  }
+  EXPECT_EQ(ends_in("\"s\\\rt\""), "string-end");
+  EXPECT_EQ(ends_in("1\xc3\xa9$"), "number");
 }
 
 TEST(lex_table, has_the_state_error_where_the_start_does_not_list_all_bytes) {
