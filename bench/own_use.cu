@@ -76,7 +76,9 @@ class regroup {
         repeats_(repeats),
         out_(out),
         fs_(folder, options(nbytes)),
-        file_(fs_, "data") {}
+        file_(fs_, "data") {
+    fs_.prepare("data");  // so that no side waits for windows that are registered meanwhile
+  }
 
   template <class Draw>
   void measure(const std::string& law, const Draw& draw) const {
