@@ -20,7 +20,7 @@ using simt::device_array;
 constexpr std::uint64_t n = GPUFS_ON_CUDA ? (std::uint64_t{1} << 32) + 1017 : 100'017;
 constexpr std::uint64_t second = n - 500;  // where the second segment begins
 constexpr std::uint64_t page_n = 1 << 16;
-constexpr unsigned nblocks = GPUFS_ON_CUDA ? 264 : 3, nthreads = GPUFS_ON_CUDA ? 256 : 64;
+constexpr unsigned nblocks = GPUFS_ON_CUDA ? 132 : 3, nthreads = GPUFS_ON_CUDA ? 256 : 64;
 
 // What stands at place i. Its sum over the places up to i is known: of each 64 in a row it is the same.
 GPUFS_HOST_DEVICE std::uint8_t element_at(std::uint64_t i) { return static_cast<std::uint8_t>(i % 64 * 5 + 1); }
