@@ -31,6 +31,7 @@ ENGINES = ("auto", "gpu", "cpu", "simt")
 _LEAST_PAGE_NBYTES, _MOST_PAGE_NBYTES = 512, 2 << 20
 _MOST_NBYTES = 1 << 62
 _MOST_DEVICES = 1 << 16
+_MOST_NBYTES = 1 << 62
 _UNITS = {
     "": 1,
     "k": 1000,
@@ -374,10 +375,15 @@ def device_of(engine: str, device: int | None) -> int:
 
 def to_nbytes(amount: int | str) -> int:
     """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096"."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
+    if isinstance(amount, int) and amount >= _MOST_NBYTES:  # it may have more digits than Python makes text of
+        raise GpufsError("this is a larger number of bytes than any machine has")
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
     if isinstance(amount, (bool, float)) or match is None or (match[2] or "") not in _UNITS:
         raise GpufsError(f"{amount!r} is no number of bytes, as 4096 or 8GiB are")
-    return int(Fraction(match[1]) * _UNITS[match[2] or ""])
+    nbytes = int(Fraction(match[1]) * _UNITS[match[2] or ""])
+    if nbytes >= _MOST_NBYTES:
+        raise GpufsError(f"{amount!r} is a larger number of bytes than any machine has")
+    return nbytes
 
 
 def page_nbytes(page: int | str, row_nbytes: int) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from gpufs.errors import GpufsError
 from gpufs.labelling import label_regions
 from gpufs.lexing import each_piece, names_of, table_of
 from gpufs.mounts import engine_of, to_nbytes
+from gpufs.paths import path_of
 
 __all__ = ["Labels", "Tokens", "label", "lex", "scan", "sort"]
 
@@ -85,6 +87,7 @@ def label(
     Source: Hillis and Steele, "Data parallel algorithms" (CACM 1986). Raises GpufsError: the array is no image, the
     background none of its values, or there is no such engine. Ctrl-C is noticed at the end.
     """
+    corners = _flag("corners", corners)
     return Labels(
         *label_regions(image, corners=corners, background=background, engine=engine_of(engine), device=device)
     )
@@ -119,7 +122,7 @@ def scan(
     Raises GpufsError: the elements or the operator are none, the file does not open, is no regular file, or changes
     meanwhile, or `out` cannot be written. Ctrl-C is noticed between pieces.
     """
-    by = engine_of(engine)
+    by, exclusive = engine_of(engine), _flag("exclusive", exclusive)
 
     def work(type_name: str) -> scan_sort.Work:
         return scan_sort.scan_work(by, device, op, type_name, exclusive)
@@ -128,7 +131,7 @@ def scan(
         _refuse_of_arrays(dtype=dtype, overwrite=overwrite or None, resume=resume or None)
         return scan_sort.of_array(x, out, work, keep_shape=False)
     of = work(_type_of_file(dtype))
-    scan_sort.of_file(Path(x), _out_of_file(out), of, overwrite=overwrite, resume=resume)
+    scan_sort.of_file(path_of(x, "x"), _out_of_file(out), of, overwrite=overwrite, resume=resume)
     return out
 
 
@@ -160,16 +163,15 @@ def sort(
 
     Raises GpufsError as :func:`scan`; and: the memory is too little for two records. Ctrl-C is noticed between pieces.
     """
-    by, nbytes = engine_of(engine), to_nbytes(memory)
-    for name, given in (("record_nbytes", record_nbytes), ("key_offset", key_offset)):
-        if given is not None and not 0 <= given < 1 << 62:
-            raise GpufsError(f"{name}: {given} is no number of bytes")
+    by, nbytes, descending = engine_of(engine), to_nbytes(memory), _flag("descending", descending)
+    record_nbytes = None if record_nbytes is None else _nbytes("record_nbytes", record_nbytes)
+    key_offset = _nbytes("key_offset", key_offset)
 
     def work(type_name: str, folder: Path | None) -> scan_sort.Work:
         how = (by, device, type_name, record_nbytes, key_offset, descending, nbytes)
         return scan_sort.sort_work(*how, folder, prefers_memory=scratch is None)
 
-    named = None if scratch is None else Path(scratch)
+    named = None if scratch is None else path_of(scratch, "scratch")
     if not isinstance(x, (str, os.PathLike)):
         _refuse_of_arrays(
             key=key,
@@ -178,13 +180,13 @@ def sort(
             overwrite=overwrite or None,
             resume=resume or None,
         )
-        if np.ndim(x) != 1:
-            raise GpufsError(f"x: has {np.ndim(x)} dimensions, and 1 is sorted")
+        if (ndim := getattr(x, "ndim", 1)) != 1:  # of what is no array, of_array() says that
+            raise GpufsError(f"x: has {ndim} dimensions, and 1 is sorted")
         return scan_sort.of_array(x, out, lambda type_name: work(type_name, named), keep_shape=True)
     if resume and scratch is not None:
         raise GpufsError("scratch: what a sort goes on with is beside out: leave it out")
     type_name, to = _type_of_file(key, "key"), _out_of_file(out)
-    scan_sort.of_file(Path(x), to, work(type_name, named or to.parent), overwrite=overwrite, resume=resume)
+    scan_sort.of_file(path_of(x, "x"), to, work(type_name, named or to.parent), overwrite=overwrite, resume=resume)
     return out
 
 
@@ -203,4 +205,22 @@ def _type_of_file(dtype: DTypeLike | None, name: str = "dtype") -> str:
 def _out_of_file(out: Any) -> Path:
     if not isinstance(out, (str, os.PathLike)):
         raise GpufsError("out: name the file that is to be written")
-    return Path(out)
+    return path_of(out, "out")
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise GpufsError(f"{name}: is True or False, and no {type(value).__name__}")
+    return bool(value)
+
+
+def _nbytes(name: str, value: Any) -> int:
+    try:
+        nbytes = operator.index(value)
+    except TypeError:
+        raise GpufsError(f"{name}: is a whole number of bytes, and no {type(value).__name__}") from None
+    if nbytes >= 1 << 62:
+        raise GpufsError(f"{name}: is a larger number of bytes than any machine has")
+    if nbytes < 0:
+        raise GpufsError(f"{name}: {nbytes} is no number of bytes")
+    return nbytes

@@ -16,6 +16,8 @@ from gpufs import _par
 from gpufs.collage.interrupt import check_is_no_input, check_writable, replacing
 from gpufs.errors import GpufsError
 from gpufs.mounts import device_of
+from gpufs.paths import open_regular
+from gpufs.text import printable
 from gpufs.unchanged import Stamp, check_unchanged, stamp_of
 from gpufs.unfinished import State, Unfinished, unfinished
 
@@ -41,6 +43,11 @@ class Done(NamedTuple):
 
 
 def scan_work(engine: str, device: int | None, op: str, type_name: str, exclusive: bool, piece_nbytes: int = 0) -> Work:
+    """Raises GpufsError: there is no such operator."""
+    if not isinstance(op, str) or op not in OPERATORS:
+        shown = f"'{printable(op)}'" if isinstance(op, str) else f"that is a {type(op).__name__}"
+        raise GpufsError(f"there is no operator {shown} ({', '.join(OPERATORS)})")
+
     def begin(of: _par.Ends, kept: Unfinished | None) -> _par.Job:
         number, state = device_of(engine, device), kept.state if kept else None
         return _par.scan(engine, number, of, op, type_name, exclusive, piece_nbytes, state)
@@ -62,8 +69,14 @@ def sort_work(
 ) -> Work:
     """record_nbytes: None: a record is a key.
 
-    scratch: a folder for runs; None: memory of the host. prefers_memory: there all the same, if they fit.
+    scratch: a folder for runs; None: memory of the host. prefers_memory: there all the same, if they fit; else the
+    folder was named, and GpufsError says if it is none, whether it will be needed or not.
     """
+    if scratch is not None and not prefers_memory:
+        if not scratch.is_dir():
+            raise GpufsError(f"{scratch}: is no folder, where a sort could keep what waits: make it, or name another")
+        if not os.access(scratch, os.W_OK | os.X_OK):
+            raise GpufsError(f"{scratch}: no permission to write in it")
     size = int(type_name[1:]) // 8 if record_nbytes is None else record_nbytes
 
     def begin(of: _par.Ends, kept: Unfinished | None) -> _par.Job:
@@ -85,9 +98,13 @@ def type_of(dtype: DTypeLike | str) -> str:
         of = np.dtype(dtype)
     except TypeError as error:
         raise GpufsError(f"dtype: {error}; there are {', '.join(TYPES)}") from None
-    name = f"{of.kind}{8 * of.itemsize}"
-    if name not in TYPES or not of.isnative:
-        raise GpufsError(f"elements of {of.name} are not scanned or sorted; there are {', '.join(TYPES)}")
+    name, there = f"{of.kind}{8 * of.itemsize}", ", ".join(TYPES)
+    if name not in TYPES:
+        raise GpufsError(f"elements of {of.name} are not scanned or sorted; there are {there}")
+    if not of.isnative:
+        raise GpufsError(
+            f"big-endian elements ({of.str}) are not scanned or sorted; there are {there}, all of them little-endian"
+        )
     return name
 
 
@@ -118,7 +135,7 @@ def of_file(
     check_writable(out)
     check_is_no_input(out, [(path, "the input")])
     before = stamp_of(path)
-    _refuse_npy(path)
+    _check_input(path)
     if resume and before is not None:
         return _going_on(path, out, work, before, on_progress)
     with _overwriting(out, before[2] if before else 0) if overwrite else replacing(out) as to:
@@ -152,9 +169,10 @@ def _going_on(path: Path, out: Path, work: Work, before: Stamp, on_progress: Pro
     return done
 
 
-def _refuse_npy(path: Path) -> None:
+def _check_input(path: Path) -> None:
+    """Raises GpufsError: it is no regular file, or has a header."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             is_npy = stream.read(len(_NPY)) == _NPY
     except OSError:  # the job says why
         return

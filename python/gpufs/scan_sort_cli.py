@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from gpufs.scan_sort import Work
 
 
+_MOST_NBYTES = (1 << 62) - 1
+
+
 class Operator(str, Enum):
     add = "add"
     mul = "mul"
@@ -39,8 +42,11 @@ class NumberType(str, Enum):
     f64 = "f64"
 
 
-In = Annotated[Path, typer.Argument(metavar="IN", help="A regular file, of any size.")]
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The file to write. It appears when it is complete.")]
+# readable=False: what cannot be read is no wrong usage, and who opens it says why.
+In = Annotated[Path, typer.Argument(metavar="IN", readable=False, help="A regular file, of any size.")]
+Out = Annotated[
+    Path, typer.Argument(metavar="OUT", readable=False, help="The file to write. It appears when it is complete.")
+]
 Overwrite = Annotated[
     bool,
     typer.Option(
@@ -86,14 +92,15 @@ def sort(
     source: In,
     to: Out,
     key: Annotated[NumberType, typer.Option(help="The type of the keys.")],
-    record_bytes: Annotated[int, typer.Option(min=0, help="Of a record. 0: it is a key.")] = 0,
-    key_offset: Annotated[int, typer.Option(min=0, help="Where in a record its key begins.")] = 0,
+    record_bytes: Annotated[int, typer.Option(min=0, max=_MOST_NBYTES, help="Of a record. 0: it is a key.")] = 0,
+    key_offset: Annotated[int, typer.Option(min=0, max=_MOST_NBYTES, help="Where in a record its key begins.")] = 0,
     descending: Annotated[bool, typer.Option("--descending", help="The largest key first.")] = False,
     memory: Annotated[str, typer.Option(metavar="SIZE", help="Of the GPU's memory, at most. 0: gpufs decides.")] = "0",
     scratch: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
+            readable=False,
             help="Where pieces go that wait to be merged. Default: the host's memory, if half of what is free has room,"
             " else OUT's folder.",
         ),

@@ -9,6 +9,7 @@ import json
 import os
 import stat
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,9 +19,14 @@ from gpufs.errors import GpufsError
 from gpufs.unchanged import Stamp
 
 State = tuple[int, int, bytes]  # of a gpufs._par.Job
-_FORMAT = 1
+_FORMAT = 2
 _SAVED_EVERY = 30.0  # seconds: a save waits until all that is done is on the disk
 _NOTHING: State = (0, 0, bytes(8))
+
+
+def checksum_of(told: dict[str, Any]) -> int:
+    """Of what a file `state` says besides."""
+    return zlib.crc32(json.dumps(told).encode())
 
 
 class _Kept(NamedTuple):
@@ -31,10 +37,10 @@ class _Kept(NamedTuple):
 class Unfinished:
     """The folder OUT.unfinished, while one job works in it.
 
-    Its files: `state`, JSON: what job of which input it is, and how far it has come; `out`, which gets the output's
-    name; `runs`, of sorts. `state` comes first, so that no other folder is taken for one of these, and is replaced as a
-    whole, when all that it says is done is on the disk; so whatever ends the process, or the machine, what it says is
-    there.
+    Its files: `state`, JSON: what job of which input it is, how far it has come, and a checksum; `out`, which gets the
+    output's name; `runs`, of sorts. `state` comes first, so that no other folder is taken for one of these, and is
+    replaced as a whole, when all that it says is done is on the disk; so whatever ends the process, or the machine,
+    what it says is there.
     """
 
     state: State | None  # of what was done before
@@ -129,6 +135,7 @@ class Unfinished:
         piece_nbytes, npieces, so_far = state
         all_of_it = {"format": _FORMAT, "job": self._facts, "input": self._input, "sizes": sizes}
         all_of_it |= {"piece_nbytes": piece_nbytes, "npieces": npieces, "so_far": so_far.hex()}
+        all_of_it["checksum"] = checksum_of(all_of_it)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         with os.fdopen(os.open("state.new", flags, 0o666, dir_fd=self._there), "w") as stream:
             json.dump(all_of_it, stream)
@@ -150,12 +157,16 @@ class Unfinished:
             text = stream.read()
         try:
             told = json.loads(text)
+            if told["format"] != _FORMAT:
+                raise GpufsError(f"{self.folder}: is of another version of gpufs: remove it to begin anew")
+            if told.pop("checksum") != checksum_of(told):
+                raise ValueError
             facts, of = told["job"], told["input"]
             state = (int(told["piece_nbytes"]), int(told["npieces"]), bytes.fromhex(told["so_far"]))
             sizes = (int(told["sizes"][0]), int(told["sizes"][1]))
             ranges = 0 <= state[0] < 1 << 63 and 0 <= state[1] < 1 << 63 and len(state[2]) == 8
             kinds = isinstance(facts, dict) and isinstance(of, list)
-            if told["format"] != _FORMAT or not kinds or not ranges:
+            if not kinds or not ranges:
                 raise ValueError
         except (ValueError, KeyError, TypeError, IndexError, OverflowError):
             raise self._damaged() from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -110,9 +111,23 @@ def packed_library(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Runs `gpufs ARGS...` in tmp_path."""
+    return _running([], tmp_path)
 
+
+@pytest.fixture
+def unprivileged(tmp_path: Path) -> Run:
+    """Runs `gpufs ARGS...` in tmp_path by who may not read all files, as root may."""
+    if os.geteuid() != 0:
+        return _running([], tmp_path)
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("root may read all files, and there is no setpriv")
+    return _running([setpriv, "--bounding-set", "-all", "--inh-caps", "-all"], tmp_path)
+
+
+def _running(by: list[str], tmp_path: Path) -> Run:
     def start(*arguments: str | Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "gpufs", *(os.fspath(argument) for argument in arguments)]
+        command = [*by, sys.executable, "-m", "gpufs", *(os.fspath(argument) for argument in arguments)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "200"}
         return subprocess.run(
             command,

@@ -160,7 +160,13 @@ def wrong_calls(folder: Path) -> list[tuple[Any, str]]:
     path.write_bytes(bytes(16))
     return [
         (lambda: par.scan(numbers, "sub"), "no operator 'sub' (add, mul, max, min, and, or, xor)"),
-        (lambda: par.scan(numbers.astype(">i8")), "are not scanned or sorted; there are u32"),
+        (lambda: par.scan(numbers, None), "no operator that is a NoneType (add, mul, max, min, and, or, xor)"),  # type: ignore[arg-type]
+        (lambda: par.scan(numbers, exclusive=1), "exclusive: is True or False, and no int"),  # type: ignore[arg-type]
+        (lambda: par.sort(numbers, descending=None), "descending: is True or False, and no NoneType"),  # type: ignore[arg-type]
+        (lambda: par.sort(numbers, memory=10**30), "this is a larger number of bytes than any machine has"),
+        (lambda: par.sort(numbers, scratch=folder / "no"), "no: is no folder, where a sort could keep what waits"),
+        (lambda: par.sort([[1], [1, 2]]), "x: is no NumPy array, torch tensor or path, but list"),
+        (lambda: par.scan(numbers.astype(">i8")), "big-endian elements (>i8) are not scanned or sorted; there are u32"),
         (lambda: par.scan(numbers.astype("u1")), "elements of uint8 are not scanned or sorted"),
         (lambda: par.scan(numbers.astype("f4"), "xor"), "real numbers are not combined bit by bit"),
         (lambda: par.scan([1, 2]), "x: is no NumPy array, torch tensor or path, but list"),
@@ -172,6 +178,19 @@ def wrong_calls(folder: Path) -> list[tuple[Any, str]]:
         (lambda: par.sort(path, key="i8"), "out: name the file"),
         (lambda: par.sort(path, out=folder / "out"), "key: what are the file's elements?"),
         (lambda: par.sort(path, out=folder / "out", key="i8", record_nbytes=-1), "record_nbytes: -1 is no number"),
+        (
+            lambda: par.sort(path, out=folder / "out", key="f4", record_nbytes=24, key_offset=1.0),  # type: ignore[arg-type]
+            "key_offset: is a whole number of bytes, and no float",
+        ),
+        (
+            lambda: par.sort(path, out=folder / "out", key="f4", record_nbytes=1 << 62),
+            "record_nbytes: is a larger number of bytes than any machine has",
+        ),
+        (lambda: par.scan("a\0b", out=folder / "out", dtype="u4"), "x: no file can have the name 'a\\x00b'"),
+        (lambda: par.scan("\ud800", out=folder / "out", dtype="u4"), "x: no file can have the name '\\ud800'"),
+        (lambda: par.scan(path, out="o\0", dtype="u4"), "out: no file can have the name 'o\\x00'"),
+        (lambda: par.sort(path, out=folder / "out", key="u4", scratch="\0"), "scratch: no file can have the name"),
+        (lambda: par.sort(path, out=folder / "out", key="u4", scratch=3), "scratch: is no path, but int"),  # type: ignore[arg-type]
         (lambda: par.sort(path, out=folder / "out", key="i8", key_offset=4), "does not lie in a record of 8"),
         (lambda: par.sort(path, out=folder / "out", key="word"), "dtype: data type 'word'"),
         (lambda: par.sort(path, out=folder / "out", key="u4", memory=20, engine="cpu"), "too little for pieces of two"),
@@ -187,10 +206,10 @@ def wrong_calls(folder: Path) -> list[tuple[Any, str]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(22))
+@pytest.mark.parametrize("number", range(35))
 def test_what_cannot_be_done_is_an_error(number: int, tmp_path: Path) -> None:
     calls = wrong_calls(tmp_path)
-    assert len(calls) == 22
+    assert len(calls) == 35
     call, words = calls[number]
     with pytest.raises(gpufs.GpufsError) as error:
         call()
@@ -214,6 +233,31 @@ def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(bytes(64))
     with pytest.raises(gpufs.GpufsError, match=r"try again; .*out is written in part now$"):
         scan_sort.of_file(tmp_path / "in", tmp_path / "out", work, overwrite=True)
+
+
+def test_a_change_whose_time_is_put_back_is_an_error(tmp_path: Path) -> None:
+    """As `touch -r` and `rsync --inplace -t` do: that the file's state has changed, nobody can put back."""
+    source = tmp_path / "in"
+    source.write_bytes(bytes(64))
+
+    def begin(of: Any, kept: Any) -> Any:
+        change_and_put_back(source)
+        return scan_sort._par.scan("cpu", 0, of, "add", "u32", False, 16)
+
+    work = scan_sort.Work("scanned", {}, begin)
+    for resume in (False, True):
+        with pytest.raises(gpufs.GpufsError, match=r"in: was changed while it was scanned: try again$"):
+            scan_sort.of_file(source, tmp_path / "out", work, resume=resume)
+        assert names_in(tmp_path) == ["in"]
+
+
+def change_and_put_back(path: Path) -> None:
+    was = path.stat()
+    time.sleep(0.05)  # a file system may have one time for all changes of some milliseconds
+    with path.open("r+b") as stream:
+        stream.write(b"\x07")
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert path.stat().st_mtime_ns == was.st_mtime_ns
 
 
 # --- Going on after an interruption ---------------------------------------------------------------------------------
@@ -290,13 +334,15 @@ def test_what_is_kept_is_of_one_job_and_one_input(tmp_path: Path) -> None:
     kept = (folder / "state").read_text()
     (folder / "state").write_text(kept[:-5])
     refused("is damaged, or of another version")
-    (folder / "state").write_text(kept.replace('"npieces": 3', '"npieces": 9'))
+    (folder / "state").write_text(with_checksum(kept, npieces=9))
     refused("there are not 9 pieces of 1000 bytes")
+    (folder / "state").write_text(with_checksum(kept, format=1))
+    refused("out.unfinished: is of another version of gpufs: remove it to begin anew$")
     (folder / "state").write_text(kept)
     os.truncate(folder / "out", 3000)
     refused("is damaged, or of another version of gpufs: remove it to begin anew")
     os.truncate(folder / "out", 8000)
-    for words in (b"\xff", kept.replace('"npieces": 3', '"npieces": -1').encode(), b'{"npieces": Infinity}', b"[]"):
+    for words in (b"\xff", with_checksum(kept, npieces=-1).encode(), b'{"npieces": Infinity}', b"[]"):
         (folder / "state").write_bytes(words)
         refused("is damaged, or of another version")
     (folder / "state").write_text(kept)
@@ -310,9 +356,39 @@ def test_what_is_kept_is_of_one_job_and_one_input(tmp_path: Path) -> None:
     refused("is another folder, with mine in it")
     (folder / "mine").unlink()
     stopped_after(3, source, work)
+    change_and_put_back(source)
+    refused("is of an input that has changed since")
     os.utime(source, ns=(1, 1))
     refused("is of an input that has changed since")
     assert names_in(tmp_path) == ["elsewhere", "in", "out.unfinished"]
+
+
+def with_checksum(state: str, **changes: Any) -> str:
+    """A state that says something else, and is not damaged."""
+    told = json.loads(state) | changes
+    del told["checksum"]
+    return json.dumps(told | {"checksum": unfinished.checksum_of(told)})
+
+
+def test_each_digit_of_what_is_kept_counts(tmp_path: Path) -> None:
+    source, state, work = tmp_path / "in", tmp_path / "out.unfinished" / "state", some_work("scan", "cpu")
+    real_numbers(source)
+    stopped_after(3, source, work)
+    kept = state.read_text()
+    begin = kept.index('"so_far": "') + len('"so_far": "')
+    for place in (begin, begin + 5, kept.index('"npieces": ') + len('"npieces": '), kept.index("}, ") + 13):
+        assert kept[place] in "0123456789abcdef", kept[place:]
+        state.write_text(kept[:place] + ("1" if kept[place] != "1" else "2") + kept[place + 1 :])
+        with pytest.raises(gpufs.GpufsError, match=r"out.unfinished: is damaged"):
+            scan_sort.of_file(source, tmp_path / "out", work, resume=True)
+    state.write_text(kept)
+    assert scan_sort.of_file(source, tmp_path / "out", work, resume=True).share < 1
+
+
+def test_numbers_of_numpy_can_be_gone_on_with(tmp_path: Path) -> None:
+    values = real_numbers(tmp_path / "in")
+    par.sort(tmp_path / "in", out=tmp_path / "out", key="f4", record_nbytes=np.int64(4), resume=True)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "out", "f4"), np.sort(values))
 
 
 def test_runs_that_were_cut_are_damaged(tmp_path: Path) -> None:
@@ -465,7 +541,11 @@ def test_the_commands_write_files(engine: str, tmp_path: Path, run: Run) -> None
         (["sort", "--key", "u64", "--record-bytes", "6", "in", "out"], 1, "does not lie in a record of 6"),
         (["sort", "--key", "u32", "in", "out", "--memory", "20", "--engine", "cpu"], 1, "20 bytes is too little"),
         (["sort", "--key", "u32", "in", "out", "--memory", "40", "--engine", "cpu", "--scratch", "no"], 1,
-         "no: no file can be made here: No such file"),
+         "no: is no folder, where a sort could keep what waits: make it"),
+        (["sort", "--key", "u32", "in", "out", "--scratch", "no"], 1, "no: is no folder, where a sort could keep"),
+        (["sort", "--key", "u32", "--record-bytes", "8", "--key-offset", "9" * 23, "in", "out"], 2, "--key-offset"),
+        (["sort", "--key", "u32", "--record-bytes", "9" * 23, "in", "out"], 2, "--record-bytes"),
+        (["scan", "--op", "add", "--type", "u32", "/dev/null", "out"], 1, "/dev/null: is no regular file: copy it"),
         (["sort", "--key", "u32", "in", "out", "--memory", "x"], 2, "no size"),
         (["sort", "--key", "u32", "in", "out", "--resume", "--scratch", "."], 2, "is beside OUT"),
         (["scan", "--op", "add", "--type", "u32", "in", "was", "--resume", "--overwrite-in-place"], 2, "--resume"),
@@ -483,6 +563,30 @@ def test_errors_are_one_line_and_leave_nothing(
         assert said.stderr.startswith("gpufs: ") and said.stderr.count("\n") == 1 and said.stdout == ""
     assert names_in(tmp_path) == ["in", "was"]
     assert (tmp_path / "in").read_bytes() == bytes(range(28)) and (tmp_path / "was").read_bytes() == b"abc"
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"], ["--overwrite-in-place"]])
+@pytest.mark.parametrize("command", [["scan", "--op", "add", "--type", "u32"], ["sort", "--key", "u32"]])
+def test_a_fifo_is_not_waited_for(command: list[str], more: list[str], tmp_path: Path, run: Run) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "out").write_bytes(b"")
+    said = run(*command, "fifo", "out", *more, timeout=60)
+    assert said.returncode == 1 and said.stderr == "gpufs: fifo: is no regular file: copy it to one first\n"
+    assert names_in(tmp_path) == ["fifo", "out"]
+
+
+@pytest.mark.parametrize("command", [["scan", "--op", "add", "--type", "u32"], ["sort", "--key", "u32"]])
+def test_a_file_that_may_not_be_read_is_no_wrong_usage(command: list[str], tmp_path: Path, unprivileged: Run) -> None:
+    (tmp_path / "in").write_bytes(bytes(8))
+    (tmp_path / "in").chmod(0)
+    for more in ([], ["--resume"]):
+        said = unprivileged(*command, "in", "out", *more)
+        assert said.returncode == 1 and said.stderr == "gpufs: in: Permission denied\n"
+    (tmp_path / "in").chmod(0o600)
+    (tmp_path / "out").write_bytes(b"")
+    (tmp_path / "out").chmod(0)
+    assert unprivileged(*command, "in", "out").returncode == 0  # it is made anew
+    assert (tmp_path / "out").read_bytes() == bytes(8)
 
 
 @pytest.mark.parametrize("command", [["scan", "--op", "add", "--type", "u32"], ["sort", "--key", "u32"]])
