@@ -39,11 +39,13 @@ def _outputs(files: list[Path], to: Path | None, inputs: list[tuple[Path | str, 
 
 
 def lex(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Regular files, of any size.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", readable=False, help="Regular files, of any size.")],
     table: Annotated[str, typer.Option("--table", "-t", metavar="c|csv|json|FILE", help="What tokens there are.")],
     to: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="TOKENS", help="A .npy file; of several FILEs, a folder for them."),
+        typer.Option(
+            "--out", "-o", metavar="TOKENS", readable=False, help="A .npy file; of several FILEs, a folder for them."
+        ),
     ] = None,
     engine: Annotated[
         Engine, typer.Option(help="auto: gpu, or cpu without one. All find the same tokens.")

@@ -17,6 +17,8 @@ from gpufs import _lex
 from gpufs.collage.interrupt import replacing
 from gpufs.errors import GpufsError
 from gpufs.mounts import device_of
+from gpufs.paths import open_regular, path_of
+from gpufs.text import printable
 from gpufs.unchanged import check_unchanged, stamp_of
 
 TOKEN = np.dtype([("offset", "<u8"), ("kind", "u1")])  # 9 bytes
@@ -24,20 +26,31 @@ Offsets = NDArray[np.uint64]
 Kinds = NDArray[np.uint8]
 
 _HEADER_NBYTES = 128
+_MOST_TABLE_NBYTES = 1 << 20
 
 
 def table_of(table: str | os.PathLike[str]) -> _lex.Table:
     """The table of this name, or else in the file of this name. Raises GpufsError."""
     if isinstance(table, str) and table in _lex.Table.names():
         return _lex.Table.named(table)
+    path = path_of(table, "table")
+    name = printable(path)
     try:
-        text = Path(table).read_bytes()
+        with open_regular(path) as stream:
+            text = stream.read(_MOST_TABLE_NBYTES + 1)
     except FileNotFoundError:
         names = ", ".join(_lex.Table.names())
-        raise GpufsError(f"there is no table '{os.fspath(table)}' ({names}), nor a file of that name") from None
+        raise GpufsError(f"there is no table '{name}' ({names}), nor a file of that name") from None
     except OSError as error:
-        raise GpufsError(f"table '{os.fspath(table)}': {error.strerror or error}") from error
-    return _lex.Table.parse(text, os.fspath(table))
+        raise GpufsError(f"table '{name}': {error.strerror or error}") from error
+    if len(text) > _MOST_TABLE_NBYTES:
+        raise GpufsError(f"table '{name}': has more than 1 MiB, which is no table")
+    try:
+        of = _lex.Table.parse(text, name)
+        of.kinds()
+    except UnicodeDecodeError:
+        raise GpufsError(f"table '{name}': the names of its kinds are no UTF-8") from None
+    return of
 
 
 def names_of(table: _lex.Table) -> list[str]:
@@ -58,7 +71,7 @@ def each_piece(
 
     Raises GpufsError where the file cannot be read, or is not the same at its end.
     """
-    number = device_of(engine, device)
+    path, number = path_of(path, "path"), device_of(engine, device)
     before = stamp_of(path)
     lexer = _lex.Lexer(engine, path, table, piece_nbytes, number)
     while True:

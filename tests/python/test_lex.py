@@ -229,6 +229,15 @@ def test_c_of_this_project_has_no_error_and_nothing_but_blanks_between_tokens() 
         assert text.startswith(found[0][1])
 
 
+def test_names_of_c_take_dollars_and_bytes_above_ascii_and_numbers_do_not(tmp_path: Path) -> None:
+    path = tmp_path / "text.c"
+    path.write_bytes(b"a$b 1$2 1\xc3\xa4 \xff $")
+    n, d = "name", "number"
+    assert [(kind, part.strip()) for kind, part in by_all(path, "c")] == [
+        (n, b"a$b"), (d, b"1"), (n, b"$2"), (d, b"1"), (n, b"\xc3\xa4"), (n, b"\xff"), (n, b"$"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_lex_gives_arrays(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "sample.json"
@@ -245,6 +254,41 @@ def test_a_table_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     for table, why in [(tmp_path, "Is a directory"), (tmp_path / "none", "there is no table")]:
         with pytest.raises(gpufs.GpufsError, match=why):
             lexing.table_of(table)
+
+
+def test_kinds_that_are_no_text_are_an_error(tmp_path: Path) -> None:
+    table = b"kinds error %s\nstart s\nstate s -\n \xe4 -> begin t\n else -> s\nstate t %s\n"
+    (tmp_path / "table").write_bytes(table % (b"\xe4", b"\xe4"))
+    (tmp_path / "text").write_bytes(b"x\xe4x")
+    with pytest.raises(gpufs.GpufsError, match=r"table '.*table': the names of its kinds are no UTF-8$"):
+        par.lex(tmp_path / "text", tmp_path / "table")
+    (tmp_path / "table").write_bytes(table % (b"umlaut", b"umlaut"))  # bytes that stand for themselves
+    assert par.lex(tmp_path / "text", tmp_path / "table", engine="cpu").offsets.tolist() == [1]
+
+
+def test_a_table_of_more_than_a_mebibyte_is_none(texts: Path) -> None:
+    begin = (texts / "vowels").read_bytes()
+    (texts / "table").write_bytes(begin.ljust(1 << 20, b"\n"))
+    assert lexing.names_of(lexing.table_of(texts / "table")) == ["", "error", "vowel"]
+    (texts / "table").write_bytes(begin.ljust((1 << 20) + 1, b"\n"))
+    with pytest.raises(gpufs.GpufsError, match=r"table '.*table': has more than 1 MiB, which is no table$"):
+        lexing.table_of(texts / "table")
+
+
+@pytest.mark.parametrize(
+    "path, table, words",
+    [
+        ("a\0", "json", r"path: no file can have the name 'a\x00'"),
+        ("", "json", "path: no file can have the name ''"),
+        (3, "json", "path: is no path, but int"),
+        ("none", "b\0", r"table: no file can have the name 'b\x00'"),
+        ("none", None, "table: is no path, but NoneType"),
+    ],
+)
+def test_what_is_no_path_is_an_error(path: Any, table: Any, words: str) -> None:
+    with pytest.raises(gpufs.GpufsError) as error:
+        par.lex(path, table)
+    assert str(error.value) == words
 
 
 def test_a_file_that_changes_meanwhile_is_an_error(tmp_path: Path) -> None:
@@ -308,6 +352,8 @@ def test_the_command_counts_as_json(texts: Path, run: Run) -> None:
         (["lex", "-t", "json"], 2, "FILE"),
         (["lex", "-t", "yaml", "a.json"], 1, "no table 'yaml' (c, csv, json, paper), nor a file of that name"),
         (["lex", "-t", "a.json", "a.json"], 1, "a.json:1: this is no line of a table"),
+        (["lex", "-t", "/dev/zero", "a.json"], 1, "/dev/zero: is no regular file: copy it to one first"),
+        (["lex", "-t", ".", "a.json"], 1, "table '.': Is a directory"),
         (["lex", "-t", "json", "none"], 1, "none: No such file"),
         (["lex", "-t", "json", "."], 1, "Is a directory"),
         (["lex", "-t", "json", "a.json", "none", "-o", "to"], 1, "none: No such file"),
@@ -332,6 +378,22 @@ def test_errors_are_one_line_and_leave_nothing(
         assert said.stderr.startswith("gpufs: ") and said.stderr.count("\n") == 1 and said.stdout == ""
     assert names_in(texts) == ["a.json", "b.json", "to", "vowels"] and names_in(texts / "to") == []
     assert before == {name: (texts / name).read_bytes() for name in before}
+
+
+def test_a_fifo_is_not_waited_for(texts: Path, run: Run) -> None:
+    os.mkfifo(texts / "fifo")
+    for arguments in (("-t", "fifo", "a.json"), ("-t", "json", "fifo")):
+        said = run("lex", *arguments, timeout=60)
+        assert said.returncode == 1 and said.stderr == "gpufs: fifo: is no regular file: copy it to one first\n"
+
+
+def test_a_file_that_may_not_be_read_is_no_wrong_usage(texts: Path, unprivileged: Run) -> None:
+    for name in ("b.json", "vowels"):
+        (texts / name).chmod(0)
+    said = unprivileged("lex", "-t", "json", "a.json", "b.json")
+    assert said.returncode == 1 and said.stderr == "gpufs: b.json: Permission denied\n"
+    said = unprivileged("lex", "-t", "vowels", "a.json")
+    assert said.returncode == 1 and said.stderr == "gpufs: table 'vowels': Permission denied\n"
 
 
 def test_a_full_disk_leaves_nothing(texts: Path) -> None:
