@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,10 +33,24 @@ def _parse_background(text: str) -> Background:
     raise typer.BadParameter(f"'{printable(text)}' is no background; write for example 0, 255, #ff0000 or none")
 
 
+def _parse_threshold(text: str) -> Decimal:
+    """'128', '-0.5', '1e3', 'inf', with all digits. Raises typer.BadParameter."""
+    try:
+        value = Decimal(text)
+    except ArithmeticError:
+        value = Decimal("nan")
+    if value.is_nan():
+        raise typer.BadParameter(f"'{printable(text)}' is no number", param_hint="--threshold")
+    return value
+
+
 def label(
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture, or a .npy file with one.")],
+    image: Annotated[Path, typer.Argument(metavar="IMAGE", readable=False, help="A picture, or a .npy file with one.")],
     to: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="LABELS", help="A .npy file of each pixel's region (int32).")
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="LABELS", readable=False, help="A .npy file of each pixel's region (int32)."
+        ),
     ] = None,
     corners: Annotated[bool, typer.Option("--corners", help="Pixels that meet at a corner touch, too.")] = False,
     background: Annotated[
@@ -43,7 +58,7 @@ def label(
         typer.Option(metavar="VALUE|#rrggbb|none", help="Pixels of this value are of no region: label 0."),
     ] = "0",
     threshold: Annotated[
-        float | None, typer.Option(metavar="VALUE", help="Of a grey image: what is as bright is 1, the rest is 0.")
+        str | None, typer.Option(metavar="VALUE", help="Of a grey image: what is as bright is 1, the rest is 0.")
     ] = None,
     engine: Annotated[
         Engine, typer.Option(help="auto: gpu, or cpu without one. All find the same regions.")
@@ -60,6 +75,7 @@ def label(
     from gpufs.mounts import engine_of
 
     of_background, chosen = _parse_background(background), engine_of(engine.value)
+    least = None if threshold is None else _parse_threshold(threshold)
     if to is not None:
         check_writable(to)
         check_is_no_input(to, [(image, "the image")])
@@ -69,8 +85,8 @@ def label(
         pixels = read_image(image)
         bar.show(f"labelling {printable(image)}", 1, 3)
         try:
-            if threshold is not None:
-                pixels = above(pixels, threshold)
+            if least is not None:
+                pixels = above(pixels, least)
             labels, nregions = label_regions(
                 pixels, corners=corners, background=of_background, engine=chosen, device=None
             )

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -45,13 +48,23 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
         raise GpufsError(f"{of}: is no array that can be read: {error}") from error
 
 
-def above(array: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
-    """Where a grey image is at least so bright. Raises GpufsError."""
+def above(array: NDArray[Any], threshold: Decimal) -> NDArray[np.bool_]:
+    """Where a grey image is at least so bright. Raises GpufsError.
+
+    threshold: no NaN. Whole numbers are compared with it exactly; for real ones it is rounded to one of theirs.
+    """
     if array.ndim != 2:
         raise GpufsError("a threshold is for grey images, of one number a pixel: this one has several")
     if array.dtype.kind not in "biuf":
         raise GpufsError(f"pixels of {array.dtype} have no brightness")
-    return np.asarray(array >= threshold)
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return np.asarray(array >= array.dtype.type(float(threshold)))
+    whole = array.view(np.uint8) if array.dtype.kind == "b" else array
+    bounds = np.iinfo(whole.dtype)
+    if threshold <= bounds.min or threshold > bounds.max:
+        return np.full(array.shape, threshold <= bounds.min)
+    return np.asarray(whole >= whole.dtype.type(math.ceil(threshold)))
 
 
 def write_labels(stream: BinaryIO, labels: NDArray[np.int32]) -> None:
@@ -64,7 +77,10 @@ def label_regions(
     array: ArrayLike, *, corners: bool, background: Background, engine: str, device: int | None
 ) -> tuple[NDArray[np.int32], int]:
     """The labels of an image's pixels, and how many regions there are. engine: one that there is. Raises GpufsError."""
-    image = np.asarray(array)
+    try:
+        image = np.asarray(array)
+    except ValueError as error:
+        raise GpufsError(f"this is no image: {error}") from None
     if image.ndim >= 2 and image.shape[0] * image.shape[1] > _label.MOST_PIXELS:
         shape = " x ".join(map(str, image.shape[:2]))
         raise GpufsError(
@@ -88,7 +104,11 @@ def _kinds_of(array: NDArray[Any], background: Background) -> tuple[NDArray[np.u
         colours[..., :nchannels] = array
         of_colour = None
         if background is not None:
-            channels = [background] * nchannels if isinstance(background, int) else list(background)
+            try:
+                of_each = [background] * nchannels if isinstance(background, (int, np.integer)) else list(background)
+                channels = [operator.index(each) for each in of_each]
+            except TypeError:
+                channels = []
             if len(channels) != nchannels or not all(0 <= each <= 255 for each in channels):
                 raise GpufsError(f"background {background} is no colour of {nchannels} bytes")
             of_colour = int.from_bytes(bytes(channels), "little")

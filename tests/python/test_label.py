@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from arrays_support import ENGINES
 from conftest import Run, names_in
-from gpufs import labelling, par
+from gpufs import label_cli, labelling, par
 from gpufs.commands import app
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,12 +105,44 @@ def test_views_are_labelled_as_they_look() -> None:
         (np.zeros((3, 3), np.uint8), (1, 2), "is a colour, and the image has one number a pixel"),
         (np.zeros((3, 3, 3), np.uint8), (1, 2), "is no colour of 3 bytes"),
         (np.zeros((3, 3, 3), np.uint8), -1, "is no colour of 3 bytes"),
+        (np.zeros((3, 3, 3), np.uint8), (1.5, 2, 3), "is no colour of 3 bytes"),
+        (np.zeros((3, 3, 4), np.uint8), (1, 2, 3), "is no colour of 4 bytes"),
+        (np.zeros((3, 3, 3), np.uint8), 1.0, "background 1.0 is no colour of 3 bytes"),
+        ([[1], [1, 2]], 0, "this is no image"),
         (np.broadcast_to(np.uint8(0), (1 << 15, 1 << 15)), 0, "is too large to be labelled"),
     ],
 )  # fmt: skip
 def test_what_is_no_image_is_refused(image: NDArray[Any], background: Any, words: str) -> None:
     with pytest.raises(gpufs.GpufsError, match=words):
         par.label(image, background=background, engine="cpu")
+
+
+def test_corners_are_wanted_or_not() -> None:
+    with pytest.raises(gpufs.GpufsError, match="corners: is True or False, and no int"):
+        par.label(np.zeros((3, 3), np.uint8), corners=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "dtype, pixels, threshold, bright",
+    [
+        ("i8", [2**53, 2**53 + 1], "9007199254740993", [0, 1]),
+        (">i8", [2**53, 2**53 + 1], "9007199254740992.5", [0, 1]),
+        ("u8", [2**64 - 2, 2**64 - 1], "18446744073709551615", [0, 1]),
+        ("u8", [2**64 - 2, 2**64 - 1], "18446744073709551616", [0, 0]),
+        ("u1", [0, 255], "-1", [1, 1]),
+        ("u1", [127, 128], "127.001", [0, 1]),
+        ("i1", [-5, -4], "-4.5", [0, 1]),
+        ("?", [0, 1], "1", [0, 1]),
+        ("i4", [0, 1], "1e-999999", [0, 1]),
+        ("i4", [0, 1], "1e999999", [0, 0]),
+        ("i4", [-1, 1], "-inf", [1, 1]),
+        ("f4", [0.7, np.inf], "0.7", [1, 1]),
+        ("f2", [60000, np.inf], "1e400", [0, 1]),
+    ],
+)
+def test_a_threshold_is_compared_exactly(dtype: str, pixels: list[Any], threshold: str, bright: list[int]) -> None:
+    got = labelling.above(np.array([pixels], dtype), label_cli._parse_threshold(threshold))
+    assert got.dtype == bool and got.tolist() == [[bool(each) for each in bright]]
 
 
 # --- The command ----------------------------------------------------------------------------------------------------
@@ -169,6 +201,9 @@ def test_the_command_tells_programs(pictures: Path, run: Run, monkeypatch: pytes
     assert count("colour.png", "--background", "#c800c8") == 3
     assert count("a.png", "--threshold", "150") == 1
     assert count("floats.npy", "--threshold", "99.5") == 2
+    np.save(pictures / "long.npy", np.array([[2**53, 2**53 + 1]]))
+    said = json.loads(run("label", "long.npy", "--threshold", str(2**53 + 1), "--json").stdout)
+    assert said["background_pixels"] == 1 and said["nregions"] == 1
     Image.fromarray(np.eye(4, dtype=np.uint8)).save(pictures / "diagonal.png")
     assert count("diagonal.png") == 4 and count("diagonal.png", "--corners") == 1
 
@@ -187,7 +222,9 @@ def test_the_command_tells_programs(pictures: Path, run: Run, monkeypatch: pytes
         (["label", "a.png", "--background", "300"], 1, "a.png: background 300 is no value of uint8 pixels"),
         (["label", "a.png", "--background", "#ff"], 1, "is a colour"),
         (["label", "a.png", "--background", "red"], 2, "'red' is no background"),
-        (["label", "a.png", "--threshold", "x"], 2, "--threshold"),
+        (["label", "a.png", "--threshold", "x"], 2, "--threshold: 'x' is no number"),
+        (["label", "a.png", "--threshold", "nan"], 2, "--threshold: 'nan' is no number"),
+        (["label", "a.png", "--threshold", "-sNaN1"], 2, "--threshold: '-sNaN1' is no number"),
         (["label", "a.png", "-o", "a.png"], 1, "is the image"),
         (["label", "a.png", "-o", "no/labels.npy"], 1, "there is no folder"),
         (["label", "a.png", "--engine", "tpu"], 2, "tpu"),
@@ -222,3 +259,9 @@ def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(gpufs.GpufsError, match="fifo: is not a regular file"):
         labelling.read_image(tmp_path / "fifo")
+
+
+def test_a_file_that_may_not_be_read_is_no_wrong_usage(pictures: Path, unprivileged: Run) -> None:
+    (pictures / "a.png").chmod(0)
+    said = unprivileged("label", "a.png")
+    assert said.returncode == 1 and said.stderr == "gpufs: a.png: Permission denied\n"
