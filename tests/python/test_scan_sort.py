@@ -77,6 +77,7 @@ def test_sums_of_real_numbers_are_near_numpys_and_the_same_each_time(engine: str
     np.testing.assert_allclose(first, np.cumsum(values, dtype=np.float64), rtol=1e-4)
     assert bits(par.scan(values, engine=engine)) == bits(first)
     assert np.isnan(par.scan(np.array([1, np.nan, 1], "f4"), engine=engine)[1:]).all()
+    assert not np.signbit(par.scan(np.array([-0.0, -0.0], "f4"), engine=engine)).any()  # sums begin with +0
 
 
 def sorted_keys(values: Any, descending: bool) -> Any:
@@ -586,6 +587,7 @@ def test_a_file_that_may_not_be_read_is_no_wrong_usage(command: list[str], tmp_p
     (tmp_path / "out").write_bytes(b"")
     (tmp_path / "out").chmod(0)
     assert unprivileged(*command, "in", "out").returncode == 0  # it is made anew
+    assert (tmp_path / "out").stat().st_mode & 0o777 != 0
     assert (tmp_path / "out").read_bytes() == bytes(8)
 
 
