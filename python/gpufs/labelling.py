@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from gpufs import _label
 from gpufs.errors import GpufsError
 from gpufs.mounts import device_of
+from gpufs.unchanged import check_unchanged, stamp_of
 
 Background = int | Sequence[int] | None
 
@@ -25,10 +26,19 @@ _NPY = b"\x93NUMPY"
 
 
 def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The pixels of a picture, or the array of a .npy file, as they are stored. Raises GpufsError, with the path."""
+    """The pixels of a picture, or the array of a .npy file, as they are stored. Raises GpufsError, with the path.
+
+    Also where the file was changed meanwhile.
+    """
+    before = stamp_of(path)
+    image = _read_image(Path(path))
+    check_unchanged(path, before, "read")
+    return image
+
+
+def _read_image(of: Path) -> NDArray[Any]:
     from gpufs.collage.images import UnreadableImageError, open_regular, opened
 
-    of = Path(path)
     try:
         with open_regular(of) as stream:
             if stream.read(len(_NPY)) == _NPY:

@@ -265,3 +265,22 @@ def test_a_file_that_may_not_be_read_is_no_wrong_usage(pictures: Path, unprivile
     (pictures / "a.png").chmod(0)
     said = unprivileged("label", "a.png")
     assert said.returncode == 1 and said.stderr == "gpufs: a.png: Permission denied\n"
+
+
+def test_an_image_that_is_written_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "image.npy"
+    np.save(path, np.zeros((4, 5), np.uint8))
+    load = np.load
+
+    def load_and_write(*arguments: Any, **named: Any) -> Any:
+        image = load(*arguments, **named)
+        before = path.stat()
+        with path.open("r+b") as stream:
+            stream.seek(-1, os.SEEK_END)
+            stream.write(b"\1")
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        return image
+
+    monkeypatch.setattr(np, "load", load_and_write)
+    with pytest.raises(gpufs.GpufsError, match=r"image\.npy: was changed while it was read: try again"):
+        labelling.read_image(path)
