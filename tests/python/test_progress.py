@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that may take long show how far they are where standard error is a terminal, and nothing elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+# What each of them shows, of files in the folder.
+COMMANDS = {
+    "scan of numbers": ["scan", "--op", "add", "--type", "u32", "--piece", "4KiB", "numbers", "sums"],
+    "sort of numbers": ["sort", "--key", "u32", "--memory", "64KiB", "numbers", "sorted"],
+    "lexing": ["lex", "--table", "json", "text", "--out", "tokens.npy"],
+    "reading image.npy": ["label", "image.npy", "--out", "labels.npy"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    np.arange(50_000, dtype=np.uint32)[::-1].tofile(tmp_path / "numbers")
+    (tmp_path / "text").write_text("[1, true]\n" * 5000)
+    np.save(tmp_path / "image.npy", np.zeros((40, 50), np.uint8))
+    return tmp_path
+
+
+def shown_by(arguments: list[str], folder: Path, is_terminal: bool) -> str:
+    """Standard error of `gpufs`, which succeeds."""
+    main, other = pty.openpty() if is_terminal else os.pipe()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TERM": "xterm"}
+    command = [sys.executable, "-m", "gpufs", *arguments, "--engine", "cpu"]
+    text, end = b"", time.monotonic() + 60
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=other, env=environment) as process:
+        os.close(other)
+        while time.monotonic() < end:
+            if select.select([main], [], [], 0.05)[0]:
+                try:
+                    piece = os.read(main, 1 << 16)
+                except OSError:  # a terminal that nobody has any more
+                    break
+                if not piece:
+                    break
+                text += piece
+        if time.monotonic() >= end:
+            process.kill()
+    os.close(main)
+    assert process.returncode == 0, text
+    return text.decode()
+
+
+@pytest.mark.parametrize("stage", COMMANDS)
+def test_a_terminal_is_shown_how_far_a_command_is(stage: str, folder: Path) -> None:
+    shown = shown_by(COMMANDS[stage], folder, True)
+    assert stage in shown, shown
+    # What is done, of how much: bytes, or steps of three; at the end all of it where it is counted.
+    assert any(count in shown for count in ("200000/200000", "400000/400000", "0/50000", "0/3")), shown
+    assert shown_by(COMMANDS[stage], folder, False) == ""
