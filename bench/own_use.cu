@@ -6,7 +6,7 @@
 // a cache of an eighth of the file. As it is, the lanes of a warp that miss are grouped by page. Against that a block groups all of
 // its threads: it sorts the pages that they want, so that warps have lanes that want the same ones, reads, and gives the elements
 // back through shared memory ("dynamic warp formation" with an equal page in place of an equal place in the program).
-// par_rendezvous: frames for n lanes at once, n from 2^10 to 2^17 of 2^18: by a rendezvous of all blocks of a launch, as times as
+// par_rendezvous: frames for n lanes at once, n from 2^10 to 2^16 of 2^18: by a rendezvous of all blocks of a launch, as times as
 // fast as by the page cache's allocation rings, lane by lane. What each has given must be n frames, no two of them the same.
 #include <algorithm>
 #include <numeric>

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from gpufs import _label
 from gpufs.errors import GpufsError
 from gpufs.mounts import device_of
+from gpufs.paths import path_of
 from gpufs.unchanged import check_unchanged, stamp_of
 
 Background = int | Sequence[int] | None
@@ -30,9 +31,10 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
 
     Also where the file was changed meanwhile.
     """
-    before = stamp_of(path)
-    image = _read_image(Path(path))
-    check_unchanged(path, before, "read")
+    of = path_of(path, "path")
+    before = stamp_of(of)
+    image = _read_image(of)
+    check_unchanged(of, before, "read")
     return image
 
 

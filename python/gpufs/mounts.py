@@ -31,7 +31,6 @@ ENGINES = ("auto", "gpu", "cpu", "simt")
 _LEAST_PAGE_NBYTES, _MOST_PAGE_NBYTES = 512, 2 << 20
 _MOST_NBYTES = 1 << 62
 _MOST_DEVICES = 1 << 16
-_MOST_NBYTES = 1 << 62
 _UNITS = {
     "": 1,
     "k": 1000,
@@ -93,9 +92,6 @@ class Mount:
         self.writable = writable
         self._cache_nbytes = to_nbytes(cache)
         self._pin_nbytes = to_nbytes(pin)
-        for what, nbytes in (("cache", self._cache_nbytes), ("pin", self._pin_nbytes)):
-            if nbytes > _MOST_NBYTES:
-                raise GpufsError(f"{what} is {nbytes} bytes, more than any memory has")
         self._page_nbytes = None if page == "auto" else page_nbytes(page, 0)
         self._spec = (self.root, self._cache_nbytes, page, writable, engine, device, self._pin_nbytes)
         self._number = publish.new_number()
@@ -375,8 +371,9 @@ def device_of(engine: str, device: int | None) -> int:
 
 def to_nbytes(amount: int | str) -> int:
     """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096"."""
-    if isinstance(amount, int) and amount >= _MOST_NBYTES:  # it may have more digits than Python makes text of
-        raise GpufsError("this is a larger number of bytes than any machine has")
+    if isinstance(amount, int) and abs(amount) >= _MOST_NBYTES:  # it may have more digits than Python makes text of
+        what = "is a larger number of bytes than any machine has" if amount > 0 else "is no number of bytes"
+        raise GpufsError(f"this {what}")
     match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
     if isinstance(amount, (bool, float)) or match is None or (match[2] or "") not in _UNITS:
         raise GpufsError(f"{amount!r} is no number of bytes, as 4096 or 8GiB are")

@@ -222,5 +222,6 @@ def _nbytes(name: str, value: Any) -> int:
     if nbytes >= 1 << 62:
         raise GpufsError(f"{name}: is a larger number of bytes than any machine has")
     if nbytes < 0:
-        raise GpufsError(f"{name}: {nbytes} is no number of bytes")
+        what = nbytes if nbytes > -(1 << 62) else "this"  # it may have more digits than Python makes text of
+        raise GpufsError(f"{name}: {what} is no number of bytes")
     return nbytes

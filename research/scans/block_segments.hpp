@@ -51,6 +51,7 @@ struct segments_by_index {
     if (simt::warp_rank() == 0) {
       const bool is_there = warp.rank() < block.nwarps(), begins = is_there && all.is_head[warp.rank()] != 0;
       const of_warp<T> of_warps = scan_warp(warp, is_there ? all.of[warp.rank()] : op.identity(), begins, op);
+      warp.sync();  // all lanes have read theirs
       all.of[warp.rank() + 1] = of_warps.up_to_me;
       all.is_head[warp.rank() + 1] = of_warps.heads != 0;
     }

@@ -17,7 +17,7 @@ namespace detail {
 inline constexpr unsigned nitems = 8;  // of a thread
 
 template <class T>
-using items_of = par::detail::array_items<T, par::detail::memory::global, nitems>;
+using items_of = par::detail::array_items<T, par::detail::memory::any, nitems>;  // results are read again, so the caches keep them
 
 // The caller's elements of an array of n.
 struct stretch {

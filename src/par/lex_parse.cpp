@@ -48,8 +48,8 @@ class parser {
     parts_.steps.resize(states_.size());
     for (unsigned i = 0; i < states_.size(); ++i) resolve(i, error);
     if (needs_error_ && states_.size() == lex_table::most_states) {
-      fail(line_, "a table has " + std::to_string(lex_table::most_states) +
-                      " states at most, one of them for bytes that the start does not list");
+      fail(states_[parts_.start].line, "a table has " + std::to_string(lex_table::most_states) +
+                                           " states at most, one of them for bytes that the start does not list");
     }
     if (needs_error_) {
       parts_.states.emplace_back("error");
@@ -83,7 +83,11 @@ class parser {
     if (words[0][0] == '#') return;
     if (words[0] == "kinds") {
       if (!parts_.kinds.empty()) fail(line_, "there is a second line 'kinds'");
-      for (std::size_t i = 1; i < words.size(); ++i) parts_.kinds.emplace_back(words[i]);
+      for (std::size_t i = 1; i < words.size(); ++i) {
+        if (std::ranges::find(parts_.kinds, words[i]) != parts_.kinds.end())
+          fail(line_, "the kind '" + std::string(words[i]) + "' is there twice");
+        parts_.kinds.emplace_back(words[i]);
+      }
       if (parts_.kinds.size() > lex_table::most_kinds)
         fail(line_, "a table has " + std::to_string(lex_table::most_kinds) + " kinds of tokens at most");
       if (parts_.kinds.empty() || parts_.kinds[0] != "error") fail(line_, "the first kind is not 'error': write 'kinds error ...'");

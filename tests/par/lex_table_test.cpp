@@ -53,6 +53,7 @@ TEST(lex_table, refuses_what_is_no_automaton_and_says_why) {
   EXPECT_EQ(why_not([](lex_parts& p) { p.kinds.clear(); }), "words: it has 0 kinds of tokens; a table has 1 to 127");
   EXPECT_EQ(why_not([](lex_parts& p) { p.kinds.resize(128); }), "words: it has 128 kinds of tokens; a table has 1 to 127");
   EXPECT_EQ(why_not([](lex_parts& p) { p.kinds[0] = "word"; }), "words: its first kind of token is 'word', not 'error'");
+  EXPECT_EQ(why_not([](lex_parts& p) { p.kinds[1] = "error"; }), "words: its kind 'error' is there twice");
   EXPECT_EQ(why_not([](lex_parts& p) { p.steps.pop_back(); }), "words: it has 2 states, but kinds of 2 and steps of 1");
   EXPECT_EQ(why_not([](lex_parts& p) { p.kind_of.pop_back(); }), "words: it has 2 states, but kinds of 1 and steps of 2");
   EXPECT_EQ(why_not([](lex_parts& p) { p.start = 2; }), "words: its start is state 2 of 2");
@@ -105,7 +106,7 @@ TEST(lex_table, in_a_text_that_is_wrong_is_refused_with_its_line) {
   EXPECT_EQ(why_no_table(head + " a -> begin s\n"),
             "T:4: the step from state s by 'a' begins a token, but leads to s, where no token is under way");
   EXPECT_EQ(why_no_table("kinds error word\nstart w\nstate w word\n"), "T:2: the start, w, is a state within a token");
-  EXPECT_EQ(why_no_table("kinds error word word\nstart s\nstate s -\n"), "T: its kind 'word' is there twice");
+  EXPECT_EQ(why_no_table("kinds error word word\nstart s\nstate s -\n"), "T:1: the kind 'word' is there twice");
   std::string kinds = "kinds error";
   for (int i = 1; i < 128; ++i) kinds += " k" + std::to_string(i);
   EXPECT_EQ(why_no_table(kinds + "\n"), "T:1: a table has 127 kinds of tokens at most");
@@ -113,7 +114,7 @@ TEST(lex_table, in_a_text_that_is_wrong_is_refused_with_its_line) {
   for (int i = 0; i < 256; ++i) full += "state s" + std::to_string(i) + " -\n else -> s0\n";
   EXPECT_EQ(why_no_table(full), "it is one");
   full.replace(full.find(" else"), 5, " a");
-  EXPECT_EQ(why_no_table(full), "T:515: a table has 256 states at most, one of them for bytes that the start does not list");
+  EXPECT_EQ(why_no_table(full), "T:3: a table has 256 states at most, one of them for bytes that the start does not list");
 }
 
 // As a comment of a line does, a string and a character go on behind a backslash at the line's end, however that is written.

@@ -247,6 +247,30 @@ TEST(lexing, with_too_little_space_or_a_state_that_is_not_there_does_nothing) {
   }
 }
 
+// For these a group needs 0, 0 and 33 bytes by a formula that wraps around.
+TEST(lexing, of_texts_that_no_memory_has_is_refused) {
+  std::mt19937_64 draw(36);
+  const std::pair<unsigned, std::uint64_t> lengths[] = {
+      {17, 0xeeeeeeeeeeeeeea0}, {40, 0xdc2d6ef6639aa524}, {255, 0x7efdfbf7efdfbe01}, {9, ~std::uint64_t{0}}};
+  for (const auto& [nstates, nbytes] : lengths) {
+    const lex_table table = drawn_table(draw, nstates, false);
+    const device_lex_table on_device(table);
+    const device_array<std::uint8_t> bytes(64);
+    const device_array<std::byte> space(1 << 16);
+    for (const caller who : callers) {
+      const lexed_tokens to(4);
+      simt::launch({.grid = nblocks, .block = nthreads, .cooperative = true}, lex_once{who,
+                                                                                       on_device.view(),
+                                                                                       {.state = table.start()},
+                                                                                       {bytes.get(), nbytes, true},
+                                                                                       to.tokens(),
+                                                                                       {space.get(), 1 << 16},
+                                                                                       to.result.get()});
+      EXPECT_EQ(to.result.read_one().error, -EINVAL) << nstates << " states, caller " << static_cast<int>(who);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::test

@@ -137,6 +137,9 @@ TEST(long_arrays, are_scanned_counted_and_compacted) {
   for (std::uint64_t i = 0; i < 64; ++i) of_page += page_n / 64 * element_at(i);
   const std::vector<std::uint64_t> of_pages = pages.read();
   for (std::size_t p = 0; p + 1 < of_pages.size(); ++p) ASSERT_EQ(of_pages[p], of_page) << p;
+  std::uint64_t of_last = 0;
+  for (std::uint64_t i = (of_pages.size() - 1) * page_n; i < n; ++i) of_last += element_at(i);
+  EXPECT_EQ(of_pages.back(), of_last);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,7 @@ def test_an_image_that_is_written_while_it_is_read_is_an_error(tmp_path: Path, m
     def load_and_write(*arguments: Any, **named: Any) -> Any:
         image = load(*arguments, **named)
         before = path.stat()
+        time.sleep(0.05)  # more than a tick of the file system's clock
         with path.open("r+b") as stream:
             stream.seek(-1, os.SEEK_END)
             stream.write(b"\1")

@@ -36,8 +36,8 @@ __device__ inline std::uint64_t evict_first() {
 #endif
 
 // Load and store 16 bytes of global memory, aligned to 16, as load_device and store_device_16 do: each by one instruction. The
-// bytes are not used again soon, so the second-level cache evicts them before others; the first-level one does not get them. (A
-// scan's elements and results; what it has asked for ahead stays.)
+// bytes are not used again soon, so the second-level cache evicts them before others; the first-level one does not get what is
+// loaded. (A scan's elements and results; what it has asked for ahead stays. Of arrays that fit into the cache all stays.)
 GPUFS_DEVICE vec16 load_once_16(const vec16* p) {
 #ifdef __CUDA_ARCH__
   vec16 value;

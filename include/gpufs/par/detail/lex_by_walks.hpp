@@ -136,7 +136,9 @@ template <class Threads>
 GPUFS_DEVICE lex_result lex_by(const Threads& threads, const lex_view& table, const lex_place& at, const lex_text& text,
                                const lex_tokens& tokens, const lex_space& space) {
   constexpr memory in = Threads::in;
-  if (at.state >= table.nstates || space.nbytes < Threads::needs(text.nbytes, table.nstates)) return {-EINVAL, 0, at};
+  // A text's marks alone are as long; asked first, as the formula wraps around for lengths that no memory has.
+  const bool is_enough = text.nbytes <= space.nbytes && space.nbytes >= Threads::needs(text.nbytes, table.nstates);
+  if (at.state >= table.nstates || !is_enough) return {-EINVAL, 0, at};
   pieces_of_space pieces(scan_space{space.data, space.nbytes});
   auto* const marks = pieces.take<std::uint8_t>(text.nbytes);
   auto* const rest = pieces.take<std::byte>(0);

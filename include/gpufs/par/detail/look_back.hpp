@@ -101,11 +101,11 @@ class said_of_tiles {
 };
 
 // How a tile's block learns what is to the left of it (Merrill and Garland, "Single-pass parallel prefix scan with decoupled
-// look-back", NVR-2016-002): each tile says first its own sum, then that of all up to it. Whoever wants all to the left of a tile
-// goes left until one says the latter. A block has the tile of its number first, and then always the next one that nobody has, and
-// asks for that no earlier than when it is about to begin with it: all to the right of a tile that is taken wait for it. So it
-// waits only for tiles of blocks that run, as all of a cooperative launch do, and whose own waits are for tiles further left; and
-// blocks that are slower have fewer tiles.
+// look-back", NVR-2016-002): each tile says first its own sum, then that of all up to it (at once, if that is its own:
+// forgets_left). Whoever wants all to the left of a tile goes left until one says the latter. A block has the tile of its number
+// first, and then always the next one that nobody has, and asks for that no earlier than when it is about to begin with it: all to
+// the right of a tile that is taken wait for it. So it waits only for tiles of blocks that run, as all of a cooperative launch do,
+// and whose own waits are for tiles further left; and blocks that are slower have fewer tiles.
 template <scan_operator Op>
 class look_back {
   using T = typename Op::value;

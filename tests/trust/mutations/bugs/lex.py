@@ -113,4 +113,13 @@ BUGS = (
         TABLES,
         "lex_table.refuses_what_is_no_automaton_and_says_why",
     ),
+    Bug(
+        "a_text_that_no_memory_has_finds_room",
+        "the space that a text needs is not asked for its marks alone, and the whole formula wraps around",
+        "include/gpufs/par/detail/lex_by_walks.hpp",
+        "text.nbytes <= space.nbytes && ",
+        "",
+        "par_lex_cpu",
+        "lexing.of_texts_that_no_memory_has_is_refused",
+    ),
 )

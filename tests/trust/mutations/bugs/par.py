@@ -508,4 +508,13 @@ BUGS = (
         SORTS,
         "sort_of/2.a_grid_is_stable",
     ),
+    Bug(
+        "an_array_that_no_memory_has_finds_room",
+        "the space that a scan needs wraps around for lengths near 2^64",
+        "include/gpufs/par/scan.hpp",
+        "space.may_be_enough_for(n) &&",
+        "true &&",
+        SCANS,
+        "scan_space.of_lengths_that_no_memory_has_is_refused",
+    ),
 )

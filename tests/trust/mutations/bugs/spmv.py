@@ -74,4 +74,13 @@ BUGS = (
         PROGRAM,
         "spmv.of_what_is_no_matrix_is_refused",
     ),
+    Bug(
+        "a_row_ends_behind_the_last_element",
+        "offsets of a matrix's rows are believed behind its last element",
+        "include/gpufs/par/spmv.hpp",
+        "first > last || last > a.nelements",
+        "first > last",
+        "par_spmv_cpu",
+        "spmv.of_what_is_no_matrix_is_refused",
+    ),
 )
