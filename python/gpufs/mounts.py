@@ -90,8 +90,8 @@ class Mount:
         self.engine = engine_of(engine)
         self.device = device_of(self.engine, device)
         self.writable = writable
-        self._cache_nbytes = to_nbytes(cache)
-        self._pin_nbytes = to_nbytes(pin)
+        self._cache_nbytes = to_nbytes(cache, "cache")
+        self._pin_nbytes = to_nbytes(pin, "pin")
         self._page_nbytes = None if page == "auto" else page_nbytes(page, 0)
         self._spec = (self.root, self._cache_nbytes, page, writable, engine, device, self._pin_nbytes)
         self._number = publish.new_number()
@@ -303,7 +303,7 @@ def shared_mount(
     """The mount of this folder that the process has already, with the same options, or a new one."""
     engine = engine_of(engine)
     device = device_of(engine, device)
-    key = (os.getpid(), root, to_nbytes(cache), page, writable, engine, device, to_nbytes(pin))
+    key = (os.getpid(), root, to_nbytes(cache, "cache"), page, writable, engine, device, to_nbytes(pin, "pin"))
     with _lock:
         mount = _shared.get(key)
         if mount is None or mount._closed or not_this is mount:
@@ -369,11 +369,11 @@ def device_of(engine: str, device: int | None) -> int:
     return number
 
 
-def to_nbytes(amount: int | str) -> int:
-    """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096"."""
+def to_nbytes(amount: int | str, name: str = "this") -> int:
+    """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096". name: what errors may call it."""
     if isinstance(amount, int) and abs(amount) >= _MOST_NBYTES:  # it may have more digits than Python makes text of
         what = "is a larger number of bytes than any machine has" if amount > 0 else "is no number of bytes"
-        raise GpufsError(f"this {what}")
+        raise GpufsError(f"{name} {what}")
     match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
     if isinstance(amount, (bool, float)) or match is None or (match[2] or "") not in _UNITS:
         raise GpufsError(f"{amount!r} is no number of bytes, as 4096 or 8GiB are")

@@ -163,7 +163,7 @@ def sort(
 
     Raises GpufsError as :func:`scan`; and: the memory is too little for two records. Ctrl-C is noticed between pieces.
     """
-    by, nbytes, descending = engine_of(engine), to_nbytes(memory), _flag("descending", descending)
+    by, nbytes, descending = engine_of(engine), to_nbytes(memory, "memory"), _flag("descending", descending)
     record_nbytes = None if record_nbytes is None else _nbytes("record_nbytes", record_nbytes)
     key_offset = _nbytes("key_offset", key_offset)
 

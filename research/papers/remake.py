@@ -69,7 +69,6 @@ PARTS: dict[str, list[Bench | Collage]] = {
     "cache": [Bench("hot"), Bench("cold")],
     "graphs": [Bench("graphs")],
     "bfs": [Bench("bfs")],
-    "scans": [Bench("scan_papers")],
     "vector-add": [Bench("write", "vector_add")],
     "nvme": [Bench("nvme")],
     "queries": [Bench("query")],

@@ -164,7 +164,7 @@ def wrong_calls(folder: Path) -> list[tuple[Any, str]]:
         (lambda: par.scan(numbers, None), "no operator that is a NoneType (add, mul, max, min, and, or, xor)"),  # type: ignore[arg-type]
         (lambda: par.scan(numbers, exclusive=1), "exclusive: is True or False, and no int"),  # type: ignore[arg-type]
         (lambda: par.sort(numbers, descending=None), "descending: is True or False, and no NoneType"),  # type: ignore[arg-type]
-        (lambda: par.sort(numbers, memory=10**30), "this is a larger number of bytes than any machine has"),
+        (lambda: par.sort(numbers, memory=10**30), "memory is a larger number of bytes than any machine has"),
         (lambda: par.sort(numbers, scratch=folder / "no"), "no: is no folder, where a sort could keep what waits"),
         (lambda: par.sort([[1], [1, 2]]), "x: is no NumPy array, torch tensor or path, but list"),
         (lambda: par.scan(numbers.astype(">i8")), "big-endian elements (>i8) are not scanned or sorted; there are u32"),
