@@ -249,6 +249,17 @@ def test_damaged_files_are_refused_or_hold_what_they_say(data: st.DataObject, tm
         assert got.tobytes() in bytes(text)
 
 
+def test_an_array_that_would_begin_before_its_archive_is_refused(tmp_path: Path) -> None:
+    stored = io.BytesIO()
+    np.savez(stored, a=numbers(6, 2))
+    text = bytearray(stored.getvalue())
+    (begin,) = struct.unpack_from("<I", text, len(text) - 6)  # where the directory begins, in the last record
+    struct.pack_into("<I", text, len(text) - 6, begin + 1000)  # so that all of it is taken to be 1,000 bytes earlier
+    (tmp_path / "x.npz").write_bytes(text)
+    with pytest.raises(GpufsError, match=r"x\.npz"):
+        gpufs.open(tmp_path / "x.npz", name="a", engine="cpu")
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_rows_of_one_number_and_other_kinds_of_arrays(engine: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", numbers(9))

@@ -209,6 +209,8 @@ def _npz(file: BinaryIO, path: str, name: str | None) -> tuple[Layout, int]:
             raise GpufsError(
                 f"'{member.filename}' in '{printable(path)}' is compressed: use np.savez, not savez_compressed"
             )
+        if not 0 <= member.header_offset <= file.seek(0, os.SEEK_END):  # seek fails there as if the disk did
+            raise zipfile.BadZipFile(f"'{member.filename}' does not begin within the file")
         with archive.open(member) as stored:  # refuses what is encrypted, and what is another member in its own header
             layout = _npy(stored, path)
         file.seek(member.header_offset)
