@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device.hpp"
+#include "gpufs/par/scan_space.hpp"
 
 #if GPUFS_ON_CUDA
 #include <cub/device/device_radix_sort.cuh>
@@ -113,6 +114,62 @@ inline element sum_on_host(std::uint64_t n) {
   }));
 }
 
+// --- Ours -------------------------------------------------------------------------------------------------------------------
+
+// What a call said, by one thread of the grid.
+struct said {
+  std::int64_t error;
+  std::uint64_t all;
+};
+template <class Result>
+GPUFS_DEVICE void say(said* to, const Result& result) {
+  if (gpufs::simt::this_grid().leader()) *to = {result.error, result.all};
+}
+
+// A kernel on as many blocks as run at once, blocks of Threads of which Blocks fit on a multiprocessor; with space for a call of
+// n elements.
+template <unsigned Threads, unsigned Blocks, class Kernel>
+class by_grid {
+ public:
+  by_grid(Kernel kernel, std::uint64_t n)
+      : grid_(on_gpu ? gpufs::simt::max_cooperative_grid<Threads, Blocks>(config(1), kernel) : 3),
+        space_(std::max(gpufs::par::scan_space::nbytes_for<element>(n, grid_, Threads),
+                        gpufs::par::scan_space::nbytes_to_sort(grid_))),
+        kernel_(kernel) {
+    kernel_.space = {space_.get(), space_.size()};
+    kernel_.to = to_.get();
+  }
+  void operator()() const {
+#if GPUFS_ON_CUDA
+    gpufs::simt::launch<Threads, Blocks>(config(grid_), kernel_, bench_stream());
+#else
+    gpufs::simt::launch<Threads, Blocks>(config(grid_), kernel_);
+#endif
+  }
+  said answer() const { return to_.read_one(); }
+  void describe(measurement& m, const machine_facts& machine) const {
+    m.details.emplace_back("threads_a_block", Threads);
+    m.details.emplace_back("blocks_an_sm", static_cast<double>(grid_) / machine.nprocessors);
+#if GPUFS_ON_CUDA
+    cudaFuncAttributes attributes{};
+    const void* const entry = gpufs::simt::detail::cuda_entry<Threads, Blocks, Kernel>();
+    check(cudaFuncGetAttributes(&attributes, entry), "cudaFuncGetAttributes");
+    m.details.emplace_back("registers", attributes.numRegs);
+    m.details.emplace_back("local_nbytes", static_cast<double>(attributes.localSizeBytes));
+#endif
+  }
+
+ private:
+  static gpufs::simt::launch_config config(unsigned grid) {
+    return {.grid = grid, .block = Threads, .schedule = {.switch_percent = 0}, .cooperative = true};
+  }
+
+  unsigned grid_;
+  device_array<std::byte> space_;
+  device_array<said> to_{1};
+  Kernel kernel_;
+};
+
 // --- The rival --------------------------------------------------------------------------------------------------------------
 
 #if GPUFS_ON_CUDA
@@ -145,29 +202,31 @@ struct no_preparation {
   void operator()() const {}
 };
 
+// The seconds that each of some calls takes, one behind the other; waits until all are done.
+template <class Call>
+double seconds_a_call(const Call& call, unsigned ncalls = 1) {
+  const auto all = [&] {
+    for (unsigned i = 0; i < ncalls; ++i) call();
+  };
+#if GPUFS_ON_CUDA
+  return device_seconds(all) / ncalls;
+#else
+  const stopwatch watch;
+  all();
+  return watch.seconds() / ncalls;
+#endif
+}
+
 // Seconds a call of each side, by turns.
 struct sides {
   std::vector<double> ours, theirs;
 };
 template <class Ours, class Theirs, class Prepare>
-sides by_turns(const settings& set, const Ours& ours, const Theirs& theirs, const Prepare& prepare,
-               [[maybe_unused]] unsigned ncalls) {
-  const auto seconds = [&](const auto& call) {
-#if GPUFS_ON_CUDA
-    return device_seconds([&] {
-             for (unsigned i = 0; i < ncalls; ++i) call();
-           }) /
-           ncalls;
-#else
-    const stopwatch watch;
-    call();
-    return watch.seconds();
-#endif
-  };
+sides by_turns(const settings& set, const Ours& ours, const Theirs& theirs, const Prepare& prepare, unsigned ncalls) {
   sides both;
   for (int r = 0; r <= set.repeats; ++r) {
     prepare();
-    const double a = seconds(ours), b = seconds(theirs);
+    const double a = seconds_a_call(ours, ncalls), b = seconds_a_call(theirs, ncalls);
     if (r == 0) continue;
     both.ours.push_back(a);
     both.theirs.push_back(b);

@@ -29,16 +29,6 @@ using gpufs::par::scan_space;
 
 // --- Ours -------------------------------------------------------------------------------------------------------------------
 
-// What a call said, by one thread of the grid.
-struct said {
-  std::int64_t error;
-  std::uint64_t all;
-};
-template <class Result>
-GPUFS_DEVICE void say(said* to, const Result& result) {
-  if (gpufs::simt::this_grid().leader()) *to = {result.error, result.all};
-}
-
 struct scan_job {
   const element* in;
   element* out;
@@ -113,49 +103,6 @@ struct sort_all {
     }
     if (grid.leader()) *to = {error, 0};
   }
-};
-
-// A kernel on as many blocks as run at once, blocks of Threads of which Blocks fit on a multiprocessor; with space for a call of
-// n elements.
-template <unsigned Threads, unsigned Blocks, class Kernel>
-class by_grid {
- public:
-  by_grid(Kernel kernel, std::uint64_t n)
-      : grid_(on_gpu ? gpufs::simt::max_cooperative_grid<Threads, Blocks>(config(1), kernel) : 3),
-        space_(std::max(scan_space::nbytes_for<element>(n, grid_, Threads), scan_space::nbytes_to_sort(grid_))),
-        kernel_(kernel) {
-    kernel_.space = {space_.get(), space_.size()};
-    kernel_.to = to_.get();
-  }
-  void operator()() const {
-#if GPUFS_ON_CUDA
-    gpufs::simt::launch<Threads, Blocks>(config(grid_), kernel_, bench_stream());
-#else
-    gpufs::simt::launch<Threads, Blocks>(config(grid_), kernel_);
-#endif
-  }
-  said answer() const { return to_.read_one(); }
-  void describe(measurement& m, const machine_facts& machine) const {
-    m.details.emplace_back("threads_a_block", Threads);
-    m.details.emplace_back("blocks_an_sm", static_cast<double>(grid_) / machine.nprocessors);
-#if GPUFS_ON_CUDA
-    cudaFuncAttributes attributes{};
-    const void* const entry = gpufs::simt::detail::cuda_entry<Threads, Blocks, Kernel>();
-    check(cudaFuncGetAttributes(&attributes, entry), "cudaFuncGetAttributes");
-    m.details.emplace_back("registers", attributes.numRegs);
-    m.details.emplace_back("local_nbytes", static_cast<double>(attributes.localSizeBytes));
-#endif
-  }
-
- private:
-  static gpufs::simt::launch_config config(unsigned grid) {
-    return {.grid = grid, .block = Threads, .schedule = {.switch_percent = 0}, .cooperative = true};
-  }
-
-  unsigned grid_;
-  device_array<std::byte> space_;
-  device_array<said> to_{1};
-  Kernel kernel_;
 };
 
 // Blocks of 256 threads, as many as have the registers on a multiprocessor. Of 512 for scans: half as many tiles.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "gpu", "cpu", "simt")
 _LEAST_PAGE_NBYTES, _MOST_PAGE_NBYTES = 512, 2 << 20
-_MOST_NBYTES = 1 << 62
+MOST_NBYTES = 1 << 62
 _MOST_DEVICES = 1 << 16
 _UNITS = {
     "": 1,
@@ -371,14 +371,14 @@ def device_of(engine: str, device: int | None) -> int:
 
 def to_nbytes(amount: int | str, name: str = "this") -> int:
     """A number of bytes, from one or from text as "8GiB", "512 MB" or "4096". name: what errors may call it."""
-    if isinstance(amount, int) and abs(amount) >= _MOST_NBYTES:  # it may have more digits than Python makes text of
+    if isinstance(amount, int) and abs(amount) >= MOST_NBYTES:  # it may have more digits than Python makes text of
         what = "is a larger number of bytes than any machine has" if amount > 0 else "is no number of bytes"
         raise GpufsError(f"{name} {what}")
     match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([kmgt]i?)?b?\s*", str(amount).lower())
     if isinstance(amount, (bool, float)) or match is None or (match[2] or "") not in _UNITS:
         raise GpufsError(f"{amount!r} is no number of bytes, as 4096 or 8GiB are")
     nbytes = int(Fraction(match[1]) * _UNITS[match[2] or ""])
-    if nbytes >= _MOST_NBYTES:
+    if nbytes >= MOST_NBYTES:
         raise GpufsError(f"{amount!r} is a larger number of bytes than any machine has")
     return nbytes
 

@@ -16,7 +16,7 @@ from gpufs import scan_sort
 from gpufs.errors import GpufsError
 from gpufs.labelling import label_regions
 from gpufs.lexing import each_piece, names_of, table_of
-from gpufs.mounts import engine_of, to_nbytes
+from gpufs.mounts import MOST_NBYTES, engine_of, to_nbytes
 from gpufs.paths import path_of
 
 __all__ = ["Labels", "Tokens", "label", "lex", "scan", "sort"]
@@ -219,9 +219,9 @@ def _nbytes(name: str, value: Any) -> int:
         nbytes = operator.index(value)
     except TypeError:
         raise GpufsError(f"{name}: is a whole number of bytes, and no {type(value).__name__}") from None
-    if nbytes >= 1 << 62:
+    if nbytes >= MOST_NBYTES:
         raise GpufsError(f"{name}: is a larger number of bytes than any machine has")
     if nbytes < 0:
-        what = nbytes if nbytes > -(1 << 62) else "this"  # it may have more digits than Python makes text of
+        what = nbytes if nbytes > -MOST_NBYTES else "this"  # it may have more digits than Python makes text of
         raise GpufsError(f"{name}: {what} is no number of bytes")
     return nbytes

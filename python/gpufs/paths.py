@@ -34,13 +34,13 @@ def open_regular(path: Path) -> BinaryIO:
     Raises GpufsError for them; OSError: it does not open, or is a folder.
     """
     _check_regular(path, path.stat())
-    stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _check_regular(path, os.fstat(stream.fileno()))  # it may be another one by now
+        _check_regular(path, os.fstat(number))  # it may be another one by now
+        return os.fdopen(number, "rb")
     except BaseException:
-        stream.close()
+        os.close(number)
         raise
-    return stream
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:

@@ -18,7 +18,6 @@ namespace {
 
 using namespace bench;
 using gpufs::par::plus;
-using gpufs::par::scan_space;
 using sums = plus<element>;
 constexpr unsigned nthreads = on_gpu ? 256 : 64;
 
@@ -40,42 +39,18 @@ struct single_pass {
   const std::uint8_t* heads;  // null: no segments
   element* out;
   std::uint64_t n;
-  scan_space space;
+  said* to;
+  gpufs::par::scan_space space;
   GPUFS_DEVICE void operator()() const {
     const auto grid = gpufs::simt::this_grid();
     if (heads == nullptr) {
-      gpufs::par::inclusive_scan(grid, in, out, n, sums{}, space);
+      say(to, gpufs::par::inclusive_scan(grid, in, out, n, sums{}, space));
     } else {
-      gpufs::par::inclusive_segmented_scan(grid, in, gpufs::par::heads_by_bytes{heads}, out, n, sums{}, space);
+      say(to, gpufs::par::inclusive_segmented_scan(grid, in, gpufs::par::heads_by_bytes{heads}, out, n, sums{}, space));
     }
   }
 };
-class by_single_pass {
-  static constexpr unsigned threads = on_gpu ? 512 : 64, blocks = on_gpu ? 2 : 1;
-
- public:
-  by_single_pass(const single_pass& kernel)
-      : grid_(on_gpu ? gpufs::simt::max_cooperative_grid<threads, blocks>(config(1), kernel) : 3),
-        space_(scan_space::nbytes_for<element>(kernel.n, grid_, threads)),
-        kernel_(kernel) {
-    kernel_.space = {space_.get(), space_.size()};
-  }
-  void operator()() const {
-#if GPUFS_ON_CUDA
-    gpufs::simt::launch<threads, blocks>(config(grid_), kernel_, bench_stream());
-#else
-    gpufs::simt::launch<threads, blocks>(config(grid_), kernel_);
-#endif
-  }
-
- private:
-  static gpufs::simt::launch_config config(unsigned grid) {
-    return {.grid = grid, .block = threads, .schedule = {.switch_percent = 0}, .cooperative = true};
-  }
-  unsigned grid_;
-  device_array<std::byte> space_;
-  single_pass kernel_;
-};
+using by_single_pass = std::conditional_t<on_gpu, by_grid<512, 2, single_pass>, by_grid<64, 1, single_pass>>;
 
 struct design {
   const char* name;
@@ -83,26 +58,11 @@ struct design {
   std::vector<double> seconds{};
 };
 
-// The seconds a call takes; waits until all are done.
-template <class Call>
-double seconds_of(const Call& call, unsigned ncalls = 1) {
-#if GPUFS_ON_CUDA
-  return device_seconds([&] {
-           for (unsigned i = 0; i < ncalls; ++i) call();
-         }) /
-         ncalls;
-#else
-  const stopwatch watch;
-  for (unsigned i = 0; i < ncalls; ++i) call();
-  return watch.seconds() / ncalls;
-#endif
-}
-
 // All designs by turns, each so many calls a sample.
 void take_turns(int repeats, unsigned ncalls, std::vector<design>& all) {
   for (int r = 0; r <= repeats; ++r) {
     for (design& each : all) {
-      const double s = seconds_of(each.call, ncalls);
+      const double s = seconds_a_call(each.call, ncalls);
       if (r != 0) each.seconds.push_back(s);
     }
   }
@@ -123,13 +83,13 @@ class papers {
     for (const std::uint64_t n : lengths) {
       const gpufs::baselines::three_kernels<sums> room(n, nthreads);
       std::vector<design> all = by_segments ? segmented(room) : plain(room);
-      const by_single_pass library({in_.get(), by_segments ? heads_.get() : nullptr, theirs_.get(), n, {}});
+      const by_single_pass library({in_.get(), by_segments ? heads_.get() : nullptr, theirs_.get(), n, nullptr, {}}, n);
       set_.for_each(n, fill_numbers{theirs_.get()});  // what is not an answer
-      seconds_of(library);
-      bool right = true;
+      seconds_a_call(library);
+      bool right = library.answer().error == 0;
       for (const design& each : all) {
         set_.for_each(n, fill_numbers{ours_.get()});
-        seconds_of(each.call);
+        seconds_a_call(each.call);
         right = is_right(n, by_segments) && right;
       }
       all.push_back({"single pass", [&] { library(); }});

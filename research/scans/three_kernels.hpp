@@ -42,6 +42,14 @@ GPUFS_DEVICE void store(T* to, const stretch& mine, const T (&items)[nitems]) {
     out.store_some(mine.first, mine.n, items);
   }
 }
+// Puts `left` in front of each of the caller's results.
+template <par::scan_operator Op>
+GPUFS_DEVICE void put_in_front(typename Op::value* out, const stretch& mine, const typename Op::value& left, const Op& op) {
+  typename Op::value items[nitems];
+  load<typename Op::value>(out, mine, op.identity(), items);
+  for (auto& each : items) each = op(left, each);
+  store(out, mine, items);
+}
 }  // namespace detail
 
 // --- Scans ------------------------------------------------------------------------------------------------------------------
@@ -78,12 +86,7 @@ struct add_to_tiles {
 
   GPUFS_DEVICE void operator()() const {
     if (simt::block_rank() == 0) return;
-    const detail::stretch mine = detail::my_stretch(n);
-    const T left = sums[simt::block_rank() - 1];
-    T items[detail::nitems];
-    detail::load<T>(out, mine, op.identity(), items);
-    for (T& each : items) each = op(left, each);
-    detail::store(out, mine, items);
+    detail::put_in_front(out, detail::my_stretch(n), sums[simt::block_rank() - 1], op);
   }
 };
 
@@ -145,11 +148,7 @@ struct add_to_segment_tiles {
     const std::uint32_t left_of_it = second[simt::block_rank()] - first;
     detail::stretch mine = detail::my_stretch(n);
     if (left_of_it < mine.n) mine.n = left_of_it;
-    const T left = sums[simt::block_rank() - 1];
-    T items[detail::nitems];
-    detail::load<T>(out, mine, op.identity(), items);
-    for (T& each : items) each = op(left, each);
-    detail::store(out, mine, items);
+    detail::put_in_front(out, mine, sums[simt::block_rank() - 1], op);
   }
 };
 

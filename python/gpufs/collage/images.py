@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
+from gpufs import paths
 from gpufs.errors import GpufsError
 
 Pixels = npt.NDArray[np.uint8]
@@ -100,13 +99,13 @@ def read_rgb(path: Path | str, *, smallest_side: int = 0) -> tuple[Image.Image, 
 
 
 def open_regular(path: Path | str) -> BinaryIO:
-    """Opens a regular file for reading; a FIFO or a device is refused without being waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        raise UnreadableImageError("is a directory" if stat.S_ISDIR(mode) else "is not a regular file")
-    return os.fdopen(descriptor, "rb")
+    """As gpufs.paths has it. Raises UnreadableImageError where it is none; OSError: it does not open."""
+    try:
+        return paths.open_regular(Path(path))
+    except IsADirectoryError:
+        raise UnreadableImageError("is a directory") from None
+    except GpufsError:
+        raise UnreadableImageError("is not a regular file") from None
 
 
 def _decode(image: Image.Image, smallest_side: int) -> tuple[Image.Image, tuple[int, int]]:
