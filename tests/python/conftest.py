@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def rows(tmp_path: Path) -> Path:
     np.save(tmp_path / "rows.npy", numbers(64, ROW_NBYTES // 4))
     return tmp_path / "rows.npy"
+
+
+def change_and_put_back(path: Path) -> None:
+    """Changes the first byte, and sets the time of the last change to what it was."""
+    was = path.stat()
+    time.sleep(0.05)  # a file system may have one time for all changes of some milliseconds
+    with path.open("r+b") as stream:
+        stream.write(b"\x07")
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert path.stat().st_mtime_ns == was.st_mtime_ns

@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import gpufs
 import numpy as np
 import pytest
 from arrays_support import ENGINES
-from conftest import Run, names_in
+from conftest import Run, change_and_put_back, names_in
 from gpufs import label_cli, labelling, par
 from gpufs.commands import app
 from hypothesis import given, settings
@@ -275,12 +274,7 @@ def test_an_image_that_is_written_while_it_is_read_is_an_error(tmp_path: Path, m
 
     def load_and_write(*arguments: Any, **named: Any) -> Any:
         image = load(*arguments, **named)
-        before = path.stat()
-        time.sleep(0.05)  # more than a tick of the file system's clock
-        with path.open("r+b") as stream:
-            stream.seek(-1, os.SEEK_END)
-            stream.write(b"\1")
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        change_and_put_back(path)
         return image
 
     monkeypatch.setattr(np, "load", load_and_write)
