@@ -5,7 +5,9 @@
 #include <random>
 #include <vector>
 
+#include "gpufs/par/heads.hpp"
 #include "gpufs/par/operators.hpp"
+#include "gpufs/par/scan_space.hpp"
 #include "gpufs/simt/simt.hpp"
 
 namespace gpufs::test {
@@ -43,6 +45,33 @@ struct product {
     return m;
   }
 };
+
+// Each kind of heads, by turns.
+inline constexpr int nheads_kinds = 4;
+struct any_heads {
+  int kind;
+  par::heads_by_bytes bytes;
+  par::heads_by_bits bits;
+  par::heads_by_keys<std::uint16_t> keys;
+  par::heads_by_offsets offsets;
+  GPUFS_DEVICE bool operator()(std::uint64_t i) const {
+    return kind == 0 ? bytes(i) : kind == 1 ? bits(i) : kind == 2 ? keys(i) : offsets(i);
+  }
+  template <unsigned N>
+  GPUFS_DEVICE std::uint32_t several(std::uint64_t first) const {
+    if (kind == 0) return bytes.several<N>(first);
+    if (kind == 1) return bits.several<N>(first);
+    std::uint32_t all = 0;
+    for (unsigned k = 0; k < N; ++k) all |= std::uint32_t{(*this)(first + k)} << k;
+    return all;
+  }
+};
+
+// How many elements a block takes of a segmented scan's array at a time.
+template <class T>
+constexpr std::uint64_t segmented_tile(unsigned nthreads) {
+  return std::uint64_t{nthreads} * par::scan_space::items_a_row(sizeof(T)) * par::scan_space::rows_by_segments(sizeof(T));
+}
 
 // Half of them by priorities: so a warp, or a block, may go far ahead of another, or stay behind where it has just said something.
 inline simt::cpu_schedule drawn_schedule(std::mt19937_64& draw) {
