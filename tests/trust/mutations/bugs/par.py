@@ -25,6 +25,9 @@ ITEMS = "include/gpufs/par/detail/items.hpp"
 SCAN_BY_GRID = "include/gpufs/par/detail/scan_by_grid.hpp"
 LOOK_BACK = "include/gpufs/par/detail/look_back.hpp"
 SCANS = "par_scan_cpu"
+ARRAY_SCAN = "include/gpufs/par/detail/array_scan_kernels.hpp"
+FILE_PIECES = "src/par/file_pieces.hpp"
+HOST_SCANS = "par_host_scan_cpu"
 RADIX = "include/gpufs/par/detail/radix_pass.hpp"
 SORTS = "par_sort_cpu"
 
@@ -516,5 +519,34 @@ BUGS = (
         "true &&",
         SCANS,
         "scan_space.of_lengths_that_no_memory_has_is_refused",
+    ),
+    Bug(
+        "a_piece_forgets_what_came_before",
+        "an exclusive scan at the host's call begins anew with each array",
+        ARRAY_SCAN,
+        "return op(before, exclusive ? below : op(below, item));",
+        "return exclusive ? below : op(before, op(below, item));",
+        HOST_SCANS,
+        "array_scan.goes_on_from_call_to_call",
+    ),
+    Bug(
+        "what_came_before_is_put_behind",
+        "all of an array is combined with what came before it in the wrong order",
+        ARRAY_SCAN,
+        "to->all = op(before, got.all);",
+        "to->all = op(got.all, before);",
+        HOST_SCANS,
+        "array_scan.goes_on_from_call_to_call",
+    ),
+    Bug(
+        "a_file_lacks_its_last_piece",
+        "the last piece of a file is transformed, and not written",
+        FILE_PIECES,
+        """  try {
+    begin_write();
+""",
+        "  try {\n",
+        HOST_SCANS,
+        "*/file_scan.gives_what_a_loop_gives/staged_files",
     ),
 )
