@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "apps/par/device_carrier.hpp"
 #include "apps/par/operators.hpp"
 #include "gpufs/mount.hpp"
-#include "gpufs/par/scan.hpp"
+#include "gpufs/par/array_scan.hpp"
 #include "gpufs/simt/simt.hpp"
 
 namespace gpufs::apps::par {
@@ -22,86 +23,41 @@ inline simt::launch_config config_of(unsigned nblocks, bool cooperative = false)
   return of;
 }
 
+// Whole numbers by one pass; sums of real ones have the same bits on each run.
 template <class T>
-struct scan_outcome {
-  T carry;  // what all pieces up to this one give
-  int error;
-};
-// A piece whose first element gets what came before it. `out` is another array; of an exclusive scan all goes one place further on,
-// which the array has room for.
-template <class T>
-struct scan_kernel {
-  T *in, *out;
-  std::uint64_t n;
-  scan_op op;
-  bool exclusive, is_first;
-  scan_outcome<T>* outcome;  // of the piece before, and of this one
-  gpufs::par::scan_space space;
+using any_scan =
+    gpufs::par::array_scan<any_operator<T>, std::is_integral_v<T> ? gpufs::par::scan_order::any : gpufs::par::scan_order::fixed>;
 
-  GPUFS_DEVICE void operator()() const {
-    const simt::grid grid = simt::this_grid();
-    const any_operator<T> with{op};
-    if (grid.leader()) {
-      const T before = is_first ? with.identity() : outcome->carry;
-      in[0] = with(before, in[0]);
-      if (exclusive) out[0] = before;
-    }
-    const auto got = gpufs::par::inclusive_scan(grid, in, out + (exclusive ? 1 : 0), n, with, space, gpufs::par::scan_order::fixed);
-    if (grid.leader()) *outcome = {got.all, got.error};
-  }
-};
+template <class T>
+void enqueue_scan(any_scan<T>& scan, const std::byte* in, std::byte* out, std::uint64_t nbytes, bool exclusive,
+                  const simt::stream& on) {
+  const T* const from = reinterpret_cast<const T*>(in);
+  T* const to = reinterpret_cast<T*>(out);
+  exclusive ? scan.exclusive(from, to, nbytes / sizeof(T), on) : scan.inclusive(from, to, nbytes / sizeof(T), on);
+}
 
 template <class T>
 class device_scan final : public transform {
  public:
   device_scan(const scan_options& options, std::uint64_t n, simt::platform& device)
-      : options_(options),
-        device_(device),
-        nblocks_(blocks()),
-        space_(gpufs::par::scan_space::nbytes_for<T>(n, nblocks_, nthreads), device),
-        outcome_(1, device),
-        work_(device) {}
+      : exclusive_(options.exclusive), scan_(n, device, any_operator<T>{options.op}), work_(device) {}
 
-  bool run(std::byte* in, std::byte* out, std::uint64_t nbytes) override {
-    simt::launch<nthreads, least_blocks>(config_of(nblocks_, true),
-                                         scan_kernel<T>{reinterpret_cast<T*>(in),
-                                                        reinterpret_cast<T*>(out),
-                                                        nbytes / sizeof(T),
-                                                        options_.op,
-                                                        options_.exclusive,
-                                                        is_first_,
-                                                        outcome_.get(),
-                                                        {space_.get(), space_.size()}},
-                                         work_);
-    work_.wait();
-    last_ = outcome_.read_one();
-    if (last_.error != 0) throw gpufs::error(std::strerror(-last_.error), -last_.error);
-    is_first_ = false;
-    return true;
+  bool run(std::byte* in, std::byte*, std::uint64_t nbytes) override {
+    enqueue_scan(scan_, in, in, nbytes, exclusive_, work_);
+    last_ = scan_.all(work_);
+    return false;
   }
-  known so_far() const override { return known_of(last_.carry); }
+  known so_far() const override { return known_of(last_); }
   void go_on(const known& so_far) override {
-    last_ = {value_of<T>(so_far), 0};
-    outcome_.write_one(last_);
-    is_first_ = false;
+    last_ = value_of<T>(so_far);
+    scan_.restart(last_);
   }
 
  private:
-  // As many as run at once, so that brackets depend on the device alone.
-  unsigned blocks() const {
-    const simt::on_device here(device_);
-    const unsigned most = simt::max_cooperative_grid<nthreads, least_blocks>(config_of(1), scan_kernel<T>{});
-    return GPUFS_ON_CUDA ? most : std::min(most, 3u);
-  }
-
-  scan_options options_;
-  simt::platform& device_;
-  unsigned nblocks_;
-  simt::device_array<std::byte> space_;
-  simt::device_array<scan_outcome<T>> outcome_;
+  bool exclusive_;
+  T last_{};  // what all pieces so far give
+  any_scan<T> scan_;
   simt::stream work_;
-  scan_outcome<T> last_{};
-  bool is_first_ = true;
 };
 
 // work(i) for i below n, by all threads of a launch.
@@ -117,6 +73,17 @@ struct for_each_number {
 template <class Work>
 void for_all(std::uint64_t n, const Work& work, const simt::stream& on) {
   simt::launch<nthreads>(config_of(GPUFS_ON_CUDA ? 2048 : 2), for_each_number<Work>{n, work}, on);
+}
+
+template <class T>
+struct copy_values {
+  const T* from;
+  T* to;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const { to[i] = from[i]; }
+};
+template <class T>
+void copy_all(const std::byte* from, std::byte* to, std::uint64_t n, const simt::stream& on) {
+  for_all(n, copy_values<T>{reinterpret_cast<const T*>(from), reinterpret_cast<T*>(to)}, on);
 }
 
 template <class Bits>
@@ -235,6 +202,27 @@ class device_engine final : public engine {
   std::unique_ptr<transform> make_sort(const sort_options& options, std::uint64_t nrecords) override {
     if (nbytes_of(options.type) == 4) return std::make_unique<device_sort<Sorter, std::uint32_t>>(options, nrecords, device_);
     return std::make_unique<device_sort<Sorter, std::uint64_t>>(options, nrecords, device_);
+  }
+  void scan_all(const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options) override {
+    with_type(options.type, [&](auto type) {
+      using T = decltype(type);
+      any_scan<T> scan(nbytes / sizeof(T), device_, any_operator<T>{options.op});
+      const simt::stream work(device_);
+      enqueue_scan(scan, in, out, nbytes, options.exclusive, work);
+      scan.all(work);
+    });
+  }
+  void sort_keys(std::byte* keys, std::uint64_t nbytes, const sort_options& options) override {
+    const std::uint64_t n = nbytes / options.record_nbytes;
+    const simt::device_array<std::byte> room(nbytes, device_);
+    if (!make_sort(options, n)->run(keys, room.get(), nbytes)) return;
+    const simt::stream work(device_);
+    if (options.record_nbytes == sizeof(std::uint32_t)) {
+      copy_all<std::uint32_t>(room.get(), keys, n, work);
+    } else {
+      copy_all<std::uint64_t>(room.get(), keys, n, work);
+    }
+    work.wait();
   }
   std::uint64_t usual_scan_nbytes() const override { return GPUFS_ON_CUDA ? 128 << 20 : 1 << 20; }
   std::uint64_t usual_memory_nbytes() const override { return GPUFS_ON_CUDA ? device_.free_nbytes() / 4 * 3 : 64 << 20; }

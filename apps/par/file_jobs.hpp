@@ -44,8 +44,11 @@ class engine {
   virtual std::unique_ptr<carrier> make_carrier(unsigned nbuffers, std::uint64_t buffer_nbytes) = 0;
   virtual std::unique_ptr<transform> make_scan(const scan_options& options, std::uint64_t piece_nbytes) = 0;
   virtual std::unique_ptr<transform> make_sort(const sort_options& options, std::uint64_t nrecords) = 0;  // in a piece, at most
-  virtual std::uint64_t usual_scan_nbytes() const = 0;                                                    // of a piece
-  virtual std::uint64_t usual_memory_nbytes() const = 0;                                                  // of a sort
+  // What scan_there and sort_there ask for, of some bytes.
+  virtual void scan_all(const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options) = 0;
+  virtual void sort_keys(std::byte* keys, std::uint64_t nbytes, const sort_options& options) = 0;
+  virtual std::uint64_t usual_scan_nbytes() const = 0;    // of a piece
+  virtual std::uint64_t usual_memory_nbytes() const = 0;  // of a sort
   // How many records a piece may have, if all that a sort takes shall fit into that memory.
   virtual std::uint64_t most_records(const sort_options& options, unsigned nbuffers, std::uint64_t memory_nbytes) const = 0;
 
@@ -95,5 +98,10 @@ std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_t
                                const scan_options& options, const job_state* from_here = nullptr);
 std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
                                const sort_options& options, const job_state* from_here = nullptr);
+
+// Whole arrays in the engine's own memory (a GPU's), of elements or of keys alone; wait. `out` may be `in`. A sort takes as much
+// memory again. Throw gpufs::error: the options are none, or the array has no whole elements; what the platform throws.
+void scan_there(engine& by, const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options);
+void sort_there(engine& by, std::byte* keys, std::uint64_t nbytes, number_type type, bool descending);
 
 }  // namespace gpufs::apps::par

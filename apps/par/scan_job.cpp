@@ -38,19 +38,30 @@ class scan_job final : public job {
   piece_stream pieces_;
 };
 
-}  // namespace
-
-std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
-                               const scan_options& options, const job_state* from_here) {
+// name: of what has so many bytes.
+void check(const scan_options& options, std::uint64_t nbytes, const std::string& name) {
   const std::uint64_t size = nbytes_of(options.type);
   const bool is_real = options.type == number_type::f32 || options.type == number_type::f64;
   if (is_real && (options.op == scan_op::bit_and || options.op == scan_op::bit_or || options.op == scan_op::bit_xor)) {
     throw gpufs::error("real numbers are not combined bit by bit: name a type of whole numbers (u32, i32, u64, i64)");
   }
   if (nbytes % size != 0) {
-    throw gpufs::error(from.name() + ": has " + std::to_string(nbytes) + " bytes, which is no multiple of the " +
-                       std::to_string(size) + " of an element");
+    throw gpufs::error(name + ": has " + std::to_string(nbytes) + " bytes, which is no multiple of the " + std::to_string(size) +
+                       " of an element");
   }
+}
+
+}  // namespace
+
+void scan_there(engine& by, const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options) {
+  check(options, nbytes, "the array");
+  if (nbytes != 0) by.scan_all(in, out, nbytes, options);
+}
+
+std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
+                               const scan_options& options, const job_state* from_here) {
+  check(options, nbytes, from.name());
+  const std::uint64_t size = nbytes_of(options.type);
   std::uint64_t piece_nbytes = options.piece_nbytes != 0 ? options.piece_nbytes : by.usual_scan_nbytes();
   piece_nbytes = std::max(size, std::min(piece_nbytes, nbytes) / size * size);
   const job_state state = from_here != nullptr ? *from_here : job_state{.piece_nbytes = piece_nbytes};

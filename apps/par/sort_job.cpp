@@ -146,6 +146,12 @@ class sort_job final : public job {
 
 }  // namespace
 
+void sort_there(engine& by, std::byte* keys, std::uint64_t nbytes, number_type type, bool descending) {
+  const std::uint64_t size = nbytes_of(type);
+  if (nbytes % size != 0) throw gpufs::error("an array of " + std::to_string(nbytes) + " bytes has no whole number of keys");
+  if (nbytes > size) by.sort_keys(keys, nbytes, {.type = type, .record_nbytes = size, .descending = descending});
+}
+
 std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
                                const sort_options& options, const job_state* from_here) {
   const std::uint64_t size = options.record_nbytes, key_nbytes = nbytes_of(options.type);

@@ -21,6 +21,7 @@
 #include "apps/par/operators.hpp"
 #include "apps/par/run_cuts.hpp"
 #include "gpufs/mount.hpp"
+#include "gpufs/simt/device_array.hpp"
 #include "par/keys.hpp"
 #include "said.hpp"
 
@@ -241,6 +242,49 @@ TEST_F(par_files, scans_of_real_numbers_have_the_same_bits_each_time) {
   }
 }
 
+// An array in the engine's own memory.
+class own_array {
+ public:
+  own_array(bool by_kernels, const bytes& all)
+      : by_kernels_(by_kernels), on_host_(all), on_device_(std::span<const std::byte>(all)) {}
+  std::byte* get() { return by_kernels_ ? on_device_.get() : on_host_.data(); }
+  bytes read() const { return by_kernels_ ? on_device_.read() : on_host_; }
+
+ private:
+  bool by_kernels_;
+  bytes on_host_;
+  simt::device_array<std::byte> on_device_;
+};
+
+TEST_F(par_files, scans_of_arrays_that_are_there_are_the_same) {
+  std::mt19937_64 draw(34);
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const number_type type : all_types) {
+      with_type(type, [&](auto of) {
+        using T = decltype(of);
+        for (const scan_op op : all_ops) {
+          const scan_options options{op, type, draw() % 2 == 0};
+          const std::uint64_t n = draw() % 5 == 0 ? draw() % 2 : draw() % 3000;
+          const auto values = drawn_values<T>(draw, n, op);
+          SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n << " elements, "
+                                          << options.exclusive << by_kernels);
+          own_array in(by_kernels, bytes_of(values)), out(by_kernels, bytes_of(values));
+          own_array& to = draw() % 2 == 0 ? in : out;
+          if (std::is_floating_point_v<T> && op > scan_op::min) {
+            EXPECT_THROW(scan_there(*by, in.get(), to.get(), n * sizeof(T), options), gpufs::error);
+            continue;
+          }
+          scan_there(*by, in.get(), to.get(), n * sizeof(T), options);
+          EXPECT_EQ(to.read(), bytes_of(scanned(values, op, options.exclusive)));
+          EXPECT_TRUE(&to == &in || in.read() == bytes_of(values));
+          EXPECT_THROW(scan_there(*by, in.get(), to.get(), n * sizeof(T) + 1, options), gpufs::error);
+        }
+      });
+    }
+  }
+}
+
 // --- Sorts ------------------------------------------------------------------------------------------------------------------
 
 struct record_shape {
@@ -302,6 +346,27 @@ TEST_F(par_files, sorts_are_stable_and_in_order_for_each_type_of_keys_and_record
   std::filesystem::remove(in());
   std::filesystem::remove(out());
   EXPECT_TRUE(std::filesystem::is_empty(root_));  // of runs nothing is left
+}
+
+TEST_F(par_files, sorts_of_arrays_that_are_there_are_the_same) {
+  std::mt19937_64 draw(35);
+  for (const bool by_kernels : {false, true}) {
+    const auto by = make_engine(by_kernels);
+    for (const number_type type : all_types) {
+      with_type(type, [&](auto of) {
+        using Key = decltype(of);
+        for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, draw() % 1000}) {
+          const record_shape shape{sizeof(Key), 0};
+          const bool descending = draw() % 2 == 0;
+          const bytes all = drawn_records<Key>(draw, n, shape);
+          own_array keys(by_kernels, all);
+          sort_there(*by, keys.get(), all.size(), type, descending);
+          EXPECT_EQ(keys.read(), sorted<Key>(all, shape, descending)) << int(type) << ", " << n << descending << by_kernels;
+          EXPECT_THROW(sort_there(*by, keys.get(), all.size() + 1, type, descending), gpufs::error);
+        }
+      });
+    }
+  }
 }
 
 TEST_F(par_files, sorts_are_the_same_around_the_ends_of_runs) {

@@ -45,6 +45,14 @@ def scan(
 ) -> Job:
     """piece_nbytes: 0: the engine's own choice. state: of a job that was given up, whose pieces have their size."""
 
+def scan_there(
+    engine: str, device: int, address: int, out_address: int, nbytes: int, op: str, type: str, exclusive: bool
+) -> None:
+    """Of an array in the engine's own memory, which is ready. Waits."""
+
+def sort_there(engine: str, device: int, address: int, nbytes: int, type: str, descending: bool) -> None:
+    """Of keys in the engine's own memory, which are ready, in their place. Waits."""
+
 def sort(
     engine: str,
     device: int,

@@ -107,9 +107,11 @@ def scan(
 ) -> Any:
     """The scan of x, with at each place all elements up to it combined; exclusive: all before it.
 
-    x: a NumPy array or a torch tensor in the host's memory, of any size, whose elements are taken in C order; the
-    result has one dimension, the dtype of x, and is `out` if given. Or the path of a raw file: then `out` is another
-    one, which is returned, and dtype says what the elements are. uint32, int32, uint64, int64, float32, float64.
+    x: a NumPy array, or a tensor of torch or an array of CuPy, in the host's memory or on a GPU, whose elements are
+    taken in C order; the result has one dimension, the dtype of x, lies where x does, and is `out` if given. On a GPU
+    it is there when this returns, after what was enqueued in the caller's stream. Or the path of a raw file: then `out`
+    is another one, which is returned, and dtype says what the elements are. uint32, int32, uint64, int64, float32,
+    float64.
     op: add, mul, max, min; of whole numbers and, or, xor, too. Whole numbers wrap around. max and min leave NaNs out.
     Of nothing there is 0; mul: 1; and: all ones; max, min: the least and the largest number, and of real ones NaN.
     overwrite: the file `out` is there, has the size of x, and is written as it is, which is faster; if that fails, a
@@ -152,13 +154,13 @@ def sort(
 ) -> Any:
     """x, sorted. Stable: equal keys stay in their order, also if descending.
 
-    x: a NumPy array or a torch tensor of one dimension in the host's memory, as of :func:`scan`. Or the path of a file
+    x: an array or a tensor of one dimension, as of :func:`scan`. Or the path of a file
     of records of record_nbytes bytes (by default keys alone), each with a key of the type `key` from byte key_offset
     on; then `out` is another path, which is returned, and may be overwritten, or gone on with, as by :func:`scan`.
     Of real numbers -0 comes before 0, NaNs without a sign last, those with one first; descending the other way round.
     memory: of the GPU, at most; 0: three quarters of what is free there. What does not fit is sorted by pieces, which
     go to the folder `scratch` and are merged from there; by default to the host's memory, or to the folder of `out` if
-    half of the memory that is free has no room.
+    half of the memory that is free has no room. What is on a GPU is sorted there as a whole, and takes its size again.
     engine, device: as of :func:`gpufs.open`. All give the same bytes.
 
     Raises GpufsError as :func:`scan`; and: the memory is too little for two records. Ctrl-C is noticed between pieces.

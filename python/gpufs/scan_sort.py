@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scans and sorts of files and of arrays of the host: the inside of `gpufs scan`, `gpufs sort` and gpufs.par."""
+"""Scans and sorts of files and of arrays: the inside of `gpufs scan`, `gpufs sort` and gpufs.par."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from gpufs import _par
+from gpufs import _par, tensors
 from gpufs.collage.interrupt import check_is_no_input, check_writable, replacing
 from gpufs.errors import GpufsError
 from gpufs.mounts import device_of
@@ -27,12 +28,22 @@ Progress = Callable[[int, int], None]
 _NPY = b"\x93NUMPY"
 
 
+class There(NamedTuple):
+    """The same work on an array that is on a GPU."""
+
+    engine: str
+    device: int | None  # that the caller has named
+    run: Callable[[int, int, int, int], None]  # on a device: from an address to another, so many bytes
+    copies: bool  # whether what is at the other address is a copy before, and is changed in its place
+
+
 class Work(NamedTuple):
     """A scan or a sort of whatever it is given."""
 
     verb: str  # what is done with its input
     facts: dict[str, Any]  # what its result depends on
     begin: Callable[[_par.Ends, Unfinished | None], _par.Job]
+    there: There | None = None
 
 
 class Done(NamedTuple):
@@ -52,7 +63,11 @@ def scan_work(engine: str, device: int | None, op: str, type_name: str, exclusiv
         number, state = device_of(engine, device), kept.state if kept else None
         return _par.scan(engine, number, of, op, type_name, exclusive, piece_nbytes, state)
 
-    return Work("scanned", {"op": op, "type": type_name, "exclusive": exclusive, "engine": engine}, begin)
+    def there(number: int, address: int, out_address: int, nbytes: int) -> None:
+        _par.scan_there(engine, number, address, out_address, nbytes, op, type_name, exclusive)
+
+    facts = {"op": op, "type": type_name, "exclusive": exclusive, "engine": engine}
+    return Work("scanned", facts, begin, There(engine, device, there, copies=False))
 
 
 def sort_work(
@@ -86,8 +101,14 @@ def sort_work(
             return _par.sort(*how, scratch, prefers_memory)
         return _par.sort(*how, kept.folder, False, kept.runs.fileno(), kept.state)
 
+    def there(number: int, address: int, out_address: int, nbytes: int) -> None:
+        if memory_nbytes != 0 or scratch is not None:
+            name = "scratch" if memory_nbytes == 0 else "memory"
+            raise GpufsError(f"{name}: is for files, and arrays of the host: x is sorted on the GPU as a whole")
+        _par.sort_there(engine, number, out_address, nbytes, type_name, descending)
+
     facts = {"key": type_name, "record_nbytes": size, "key_offset": key_offset, "descending": descending}
-    return Work("sorted", facts | {"engine": engine}, begin)
+    return Work("sorted", facts | {"engine": engine}, begin, There(engine, device, there, copies=True))
 
 
 def type_of(dtype: DTypeLike | str) -> str:
@@ -197,6 +218,10 @@ def _overwriting(path: Path, nbytes: int) -> Iterator[BinaryIO]:
 
 def of_array(x: Any, out: Any, work_of: Callable[[str], Work], keep_shape: bool) -> Any:
     """Makes `out`, or a new array like x, of the array; work_of: a type's name. Raises GpufsError."""
+    library = next((each for each in tensors.LIBRARIES if each.owns(x)), None)
+    place = _place_of(library, x, "x")
+    if library is not None and place is not tensors.HOST:
+        return _of_array_there(library, place, x, out, work_of, keep_shape)
     given, result_like = _on_host(x, "x")
     elements = np.ascontiguousarray(given)
     type_name = type_of(elements.dtype)
@@ -220,6 +245,46 @@ def of_array(x: Any, out: Any, work_of: Callable[[str], Work], keep_shape: bool)
     return out if out is not None else result_like(result)
 
 
+def _place_of(library: tensors.Library | None, array: Any, name: str) -> tensors.Place:
+    try:
+        return tensors.HOST if library is None else library.place(array)
+    except TypeError as error:
+        raise GpufsError(f"{name}: {error}") from None
+
+
+def _of_array_there(
+    library: tensors.Library, place: tensors.Place, x: Any, out: Any, work_of: Callable[[str], Work], keep_shape: bool
+) -> Any:
+    """The same of an array that is on a GPU, and stays there: in the caller's stream, for which this waits."""
+    dtype = tensors.dtype_of(x.dtype)
+    if element := tensors.element_of(dtype):
+        raise GpufsError(f"elements of {element} are not scanned or sorted; there are {', '.join(TYPES)}")
+    work = work_of(type_of(dtype)).there
+    assert work is not None
+    if work.engine != place.machine:
+        raise GpufsError(f"x: is on {place}, where engine {work.engine} does not work: leave `engine` out, or copy x")
+    if work.device is not None and device_of(work.engine, work.device) != place.device:
+        raise GpufsError(f"device: x is on {place}, not on {work.device}")
+    n, shape = math.prod(x.shape), tuple(x.shape)
+    out_shape = shape if keep_shape else (n,)
+    result = library.empty(out_shape, dtype, place) if out is None else out
+    if (
+        not library.owns(result)
+        or _place_of(library, result, "out") != place
+        or library.why_not(result, out_shape, dtype)
+    ):
+        raise GpufsError(f"out: must be writable, in C order, of the shape {out_shape} and of {dtype.name}, on {place}")
+    elements = library.in_order(x)
+    nbytes, begin, out_begin = n * dtype.itemsize, library.address(elements), library.address(result)
+    if begin < out_begin + nbytes and out_begin < begin + nbytes:
+        raise GpufsError("out: shares memory with x")
+    if work.copies:
+        result[...] = elements
+    library.synchronize(place)
+    work.run(place.device, begin, out_begin, nbytes)
+    return result
+
+
 def _on_host(array: Any, name: str) -> tuple[NDArray[Any], Callable[[NDArray[Any]], Any]]:
     """The array as NumPy has it, the same memory where it can be; and what makes one of its library of NumPy's."""
     if isinstance(array, np.ndarray):
@@ -229,8 +294,10 @@ def _on_host(array: Any, name: str) -> tuple[NDArray[Any], Callable[[NDArray[Any
 
         if isinstance(array, torch.Tensor):
             if array.device.type != "cpu":
-                raise GpufsError(
-                    f"{name}: is on {array.device}; of what is in GPU memory torch.cumsum and torch.sort are faster"
-                )
+                raise GpufsError(f"{name}: is on {array.device}, and x is not")
             return array.detach().numpy(), torch.from_numpy
-    raise GpufsError(f"{name}: is no NumPy array, torch tensor or path, but {type(array).__name__}")
+    if hasattr(array, "__cuda_array_interface__"):
+        raise GpufsError(
+            f"{name}: is a {type(array).__name__} on a GPU: torch.as_tensor makes a tensor of it without a copy"
+        )
+    raise GpufsError(f"{name}: is no NumPy array, torch tensor, CuPy array or path, but {type(array).__name__}")

@@ -70,6 +70,10 @@ class Library(Protocol):
 
     def address(self, array: Any) -> int: ...
 
+    def in_order(self, array: Any) -> Any:
+        """In C order: the same memory, or a copy."""
+        ...
+
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         """Whether rows cannot go there: another dtype or shape, not in C order, not writable."""
         ...
@@ -110,6 +114,9 @@ class NumpyLibrary:
 
     def address(self, array: Any) -> int:
         return address_of(array)
+
+    def in_order(self, array: Any) -> Any:
+        return np.ascontiguousarray(array)
 
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         return not (out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable)
@@ -184,6 +191,9 @@ class TorchLibrary:
     def address(self, array: Any) -> int:
         address: int = array.data_ptr()
         return address
+
+    def in_order(self, array: Any) -> Any:
+        return array.detach().resolve_conj().resolve_neg().contiguous()
 
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         return not (
@@ -274,6 +284,10 @@ class CupyLibrary:
     def address(self, array: Any) -> int:
         address: int = array.__cuda_array_interface__["data"][0]
         return address
+
+    def in_order(self, array: Any) -> Any:
+        with self.cupy.cuda.Device(array.device.id):
+            return self.cupy.ascontiguousarray(array)
 
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         return not (out.shape == shape and out.dtype == dtype and out.flags.c_contiguous)

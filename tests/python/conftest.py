@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from arrays_support import numbers
+from device_arrays import device as device  # a fixture of several files
 from gpufs import publish
 from gpufs.collage import IndexOptions, TileOptions, build_library
 from gpufs.commands import app

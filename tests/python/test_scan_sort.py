@@ -166,11 +166,11 @@ def wrong_calls(folder: Path) -> list[tuple[Any, str]]:
         (lambda: par.sort(numbers, descending=None), "descending: is True or False, and no NoneType"),  # type: ignore[arg-type]
         (lambda: par.sort(numbers, memory=10**30), "memory is a larger number of bytes than any machine has"),
         (lambda: par.sort(numbers, scratch=folder / "no"), "no: is no folder, where a sort could keep what waits"),
-        (lambda: par.sort([[1], [1, 2]]), "x: is no NumPy array, torch tensor or path, but list"),
+        (lambda: par.sort([[1], [1, 2]]), "x: is no NumPy array, torch tensor, CuPy array or path, but list"),
         (lambda: par.scan(numbers.astype(">i8")), "big-endian elements (>i8) are not scanned or sorted; there are u32"),
         (lambda: par.scan(numbers.astype("u1")), "elements of uint8 are not scanned or sorted"),
         (lambda: par.scan(numbers.astype("f4"), "xor"), "real numbers are not combined bit by bit"),
-        (lambda: par.scan([1, 2]), "x: is no NumPy array, torch tensor or path, but list"),
+        (lambda: par.scan([1, 2]), "x: is no NumPy array, torch tensor, CuPy array or path, but list"),
         (lambda: par.scan(numbers, out=numbers), "out: shares memory with x"),
         (lambda: par.scan(numbers, out=np.arange(5)), "out: must be writable"),
         (lambda: par.scan(numbers, dtype="i8"), "dtype: is for files"),
