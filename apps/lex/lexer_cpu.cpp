@@ -27,32 +27,37 @@ struct part {
 class cpu_lexer final : public lexer {
  public:
   cpu_lexer(std::unique_ptr<input_file> file, const par::lex_table& table, std::uint64_t piece_nbytes)
-      : lexer(file->nbytes()),
+      : lexer(file->nbytes(), piece_nbytes, table),
         file_(std::move(file)),
         steps_(table.packed_steps()),
         kinds_(table.packed_kinds()),
-        state_(table.start()),
-        bytes_(std::min(piece_nbytes, file_->nbytes())) {}
+        start_(table.start()),
+        bytes_(this->piece_nbytes()) {}
 
  private:
-  std::uint64_t lex_piece(found_tokens& to) override {
-    const std::uint64_t n = std::min<std::uint64_t>(bytes_.size(), nbytes() - ndone());
+  par::lex_place lex_piece(const par::lex_place& at, found_tokens& to) override {
+    const std::uint64_t n = std::min<std::uint64_t>(bytes_.size(), nbytes() - at.offset);
     const std::uint64_t part_nbytes = std::clamp<std::uint64_t>(n / (4 * thread_count(0)), 1, most_part_nbytes);
     std::vector<part> parts((n + part_nbytes - 1) / part_nbytes);
     const auto begin_of = [&](std::size_t i) { return std::min<std::uint64_t>(n, i * part_nbytes); };
     each(parts.size(), [&](std::size_t i) {
-      file_->read(bytes_.data() + begin_of(i), begin_of(i + 1) - begin_of(i), ndone() + begin_of(i));
+      file_->read(bytes_.data() + begin_of(i), begin_of(i + 1) - begin_of(i), at.offset + begin_of(i));
       walk(begin_of(i), begin_of(i + 1), parts[i].after);
     });
     std::vector<unsigned> before;
+    par::lex_place after = at;
     for (const part& each : parts) {
-      before.push_back(state_);
-      state_ = each.after[state_];
+      before.push_back(after.state);
+      after.state = each.after[after.state];
     }
-    each(parts.size(), [&](std::size_t i) { find(begin_of(i), begin_of(i + 1), before[i], parts[i]); });
-    for (const part& each : parts) join(each, to);
-    if (ndone() + n == nbytes() && kinds_[state_] != 0) end_open(kinds_[state_], to);
-    return n;
+    each(parts.size(), [&](std::size_t i) { find(begin_of(i), begin_of(i + 1), at.offset, before[i], parts[i]); });
+    for (const part& each : parts) join(each, after.begin, to);
+    after.offset += n;
+    if (after.offset == nbytes()) {
+      if (kinds_[after.state] != 0) end_open(after.begin, kinds_[after.state], to);
+      after.state = start_;  // no token is under way behind the text
+    }
+    return after;
   }
 
   template <class Work>
@@ -91,7 +96,8 @@ class cpu_lexer final : public lexer {
     for (std::uint8_t& walk : of) walk = now[walk];
     apart = std::move(left);
   }
-  void find(std::uint64_t begin, std::uint64_t end, unsigned state, part& in) const {
+  // The piece's bytes from begin to end; it begins at `offset` of the file.
+  void find(std::uint64_t begin, std::uint64_t end, std::uint64_t offset, unsigned state, part& in) const {
     in.first_kind = 0;
     found_tokens& found = in.new_tokens;
     for (std::uint64_t i = begin; i < end; ++i) {
@@ -100,34 +106,33 @@ class cpu_lexer final : public lexer {
         (found.offsets.empty() ? in.first_kind : found.kinds.back()) = ended;
       }
       if (step >> 15 != 0) {
-        found.offsets.push_back(ndone() + i);
+        found.offsets.push_back(offset + i);
         found.kinds.push_back(0);
       }
       state = step & 0xff;
     }
   }
-  // Appends the tokens that have ended, and keeps the one that has not.
-  void join(const part& from, found_tokens& to) {
-    if (from.first_kind != 0) end_open(from.first_kind, to);
+  // Appends the tokens that have ended. open: where the one began that has not.
+  static void join(const part& from, std::uint64_t& open, found_tokens& to) {
+    if (from.first_kind != 0) end_open(open, from.first_kind, to);
     const found_tokens& found = from.new_tokens;
     to.offsets.insert(to.offsets.end(), found.offsets.begin(), found.offsets.end());
     to.kinds.insert(to.kinds.end(), found.kinds.begin(), found.kinds.end());
     if (!found.kinds.empty() && found.kinds.back() == 0) {
-      open_ = to.offsets.back();
+      open = to.offsets.back();
       to.offsets.pop_back();
       to.kinds.pop_back();
     }
   }
-  void end_open(std::uint8_t kind, found_tokens& to) const {
-    to.offsets.push_back(open_);
+  static void end_open(std::uint64_t open, std::uint8_t kind, found_tokens& to) {
+    to.offsets.push_back(open);
     to.kinds.push_back(kind);
   }
 
   std::unique_ptr<input_file> file_;
   std::vector<std::uint16_t> steps_;
   std::vector<std::uint8_t> kinds_;
-  unsigned state_;          // before the next piece
-  std::uint64_t open_ = 0;  // where the token began that is under way there, if one is
+  unsigned start_;
   std::vector<std::uint8_t> bytes_;
 };
 

@@ -63,24 +63,22 @@ class device_lexer final : public lexer {
 
  public:
   device_lexer(std::unique_ptr<input_file> from, const std::string& path, const par::lex_table& table, const lexer_options& options)
-      : lexer(from->nbytes()),
+      : lexer(from->nbytes(), options.piece_nbytes != 0 ? options.piece_nbytes : usual_piece_nbytes, table),
         file_(std::move(from)),
         path_(std::filesystem::canonical(path)),  // a mount follows no link out of its root
         fs_(path_.parent_path().string(), mount_options_of(options)),
         device_(fs_.device()),
         opened_(opened()),
         table_(table, device_),
-        piece_nbytes_(std::min(options.piece_nbytes != 0 ? options.piece_nbytes : usual_piece_nbytes, nbytes())),
         nblocks_(blocks_to_lex()),
-        space_(par::lex_space::nbytes_for(piece_nbytes_, table.nstates(), nblocks_, nthreads), device_),
-        texts_{array<std::uint8_t>(piece_nbytes_, device_), array<std::uint8_t>(piece_nbytes_, device_)},
-        offsets_(piece_nbytes_ + 1, device_),
-        kinds_(piece_nbytes_ + 1, device_),
+        space_(par::lex_space::nbytes_for(piece_nbytes(), table.nstates(), nblocks_, nthreads), device_),
+        texts_{array<std::uint8_t>(piece_nbytes(), device_), array<std::uint8_t>(piece_nbytes(), device_)},
+        offsets_(piece_nbytes() + 1, device_),
+        kinds_(piece_nbytes() + 1, device_),
         result_(1, device_),
         read_error_(1, device_),
         reads_(device_),
         lexes_(device_) {
-    at_.state = table.start();
     const simt::on_device here(device_);
     simt::load<read_piece, nthreads, least_blocks>();  // before any of them runs
     simt::load<lex_kernel, nthreads, least_blocks>();
@@ -113,10 +111,10 @@ class device_lexer final : public lexer {
   }
 
   void begin_read() {
-    const std::uint64_t n = std::min(piece_nbytes_, nbytes() - nread_);
+    const std::uint64_t n = std::min(piece_nbytes(), nbytes() - nread_);
     simt::launch<nthreads, least_blocks>(
         config(GPUFS_ON_CUDA ? 256 : 2),
-        read_piece{opened_.ref(), texts_[nread_ / piece_nbytes_ % 2].get(), n, nread_, read_error_.get()}, reads_);
+        read_piece{opened_.ref(), texts_[nread_ / piece_nbytes() % 2].get(), n, nread_, read_error_.get()}, reads_);
     nread_ += n;
   }
   static simt::launch_config config(unsigned nblocks) {
@@ -125,22 +123,25 @@ class device_lexer final : public lexer {
     return of;
   }
 
-  std::uint64_t lex_piece(found_tokens& to) override {
-    const std::uint64_t n = std::min(piece_nbytes_, nbytes() - ndone());
-    if (n == 0) return 0;
+  par::lex_place lex_piece(const par::lex_place& at, found_tokens& to) override {
+    const std::uint64_t n = std::min(piece_nbytes(), nbytes() - at.offset);
+    if (n == 0) return at;
     const simt::on_device here(device_);
-    if (nread_ == 0) begin_read();
+    if (nread_ <= at.offset) {  // the first piece, wherever it begins
+      nread_ = at.offset;
+      begin_read();
+    }
     reads_.wait();
     if (const std::int64_t error = read_error_.read_one(); error != 0) file_->fail(static_cast<int>(-error));
-    const std::uint8_t* const text = texts_[ndone() / piece_nbytes_ % 2].get();
+    const std::uint8_t* const text = texts_[at.offset / piece_nbytes() % 2].get();
     if (nread_ != nbytes()) begin_read();
     simt::launch_config of_all = config(nblocks_);
     of_all.cooperative = true;
     simt::launch<nthreads, least_blocks>(of_all,
                                          lex_kernel{table_.view(),
-                                                    at_,
-                                                    {text, n, ndone() + n == nbytes()},
-                                                    {offsets_.get(), kinds_.get(), piece_nbytes_ + 1},
+                                                    at,
+                                                    {text, n, at.offset + n == nbytes()},
+                                                    {offsets_.get(), kinds_.get(), piece_nbytes() + 1},
                                                     {space_.get(), space_.size()},
                                                     result_.get()},
                                          lexes_);
@@ -153,8 +154,7 @@ class device_lexer final : public lexer {
       device_.copy_from_device(to.offsets.data(), offsets_.get(), got.ntokens * sizeof(std::uint64_t));
       device_.copy_from_device(to.kinds.data(), kinds_.get(), got.ntokens);
     }
-    at_ = got.after;
-    return n;
+    return got.after;
   }
 
   std::unique_ptr<input_file> file_;
@@ -163,9 +163,8 @@ class device_lexer final : public lexer {
   simt::platform& device_;
   host_file opened_;
   par::device_lex_table table_;
-  std::uint64_t piece_nbytes_, nread_ = 0;
+  std::uint64_t nread_ = 0;  // how far reads have come that were begun
   unsigned nblocks_;
-  par::lex_place at_;
   array<std::byte> space_;
   array<std::uint8_t> texts_[2];  // one is lexed, while the other is read
   array<std::uint64_t> offsets_;

@@ -9,6 +9,7 @@ MAPS = "include/gpufs/par/detail/lex_by_maps.hpp"
 WALKS = "include/gpufs/par/detail/lex_by_walks.hpp"
 LEXES = "par_lex_cpu"
 TABLES = "par_lex_table"
+FILES = "lexer_test_cpu"
 OF_ALL = "lexing.finds_what_random_automata_say_by_all_groups"
 
 BUGS = (
@@ -121,5 +122,32 @@ BUGS = (
         "",
         "par_lex_cpu",
         "lexing.of_texts_that_no_memory_has_is_refused",
+    ),
+    Bug(
+        "lexer_goes_on_without_where_its_token_began",
+        "a token that was under way when a lexer was given up begins where another one goes on",
+        "apps/lex/lexer.hpp",
+        "    at_ = from;",
+        "    at_ = {from.offset, from.offset, from.state};",
+        FILES,
+        "lexers.go_on_with_a_token_that_began_pieces_ago",
+    ),
+    Bug(
+        "kernels_go_on_with_the_files_beginning",
+        "a lexer by kernels that goes on reads from the file's first byte on",
+        "apps/lex/lexer_device.hpp",
+        "      nread_ = at.offset;\n",
+        "",
+        FILES,
+        "lexers.go_on_behind_each_piece_that_another_one_has_lexed",
+    ),
+    Bug(
+        "lexer_goes_on_in_the_state_of_the_beginning",
+        "the automaton's state is lost where a lexer goes on",
+        "apps/lex/lexer.hpp",
+        "    at_ = from;",
+        "    at_ = {from.offset, from.begin, at_.state};",
+        FILES,
+        "lexers.go_on_behind_each_piece_that_another_one_has_lexed",
     ),
 )
