@@ -22,6 +22,8 @@ class Table:
         """The kinds of tokens, from number 1 on."""
 
     def nstates(self) -> int: ...
+    def checksum(self) -> int:
+        """Of what it does: 32 bits."""
 
 class Lexer:
     """A regular file whose tokens are found piece by piece."""
@@ -32,6 +34,15 @@ class Lexer:
     def nbytes(self) -> int: ...
     def ndone(self) -> int:
         """How many bytes have been lexed."""
+
+    def piece_nbytes(self) -> int:
+        """How many bytes are lexed at a time."""
+
+    def so_far(self) -> tuple[int, int, int]:
+        """Where it is: the next byte, where the token under way began, and the state; there another lexer goes on."""
+
+    def go_on(self, offset: int, begin: int, state: int) -> None:
+        """From there on, before the first next()."""
 
     def next(self) -> int:
         """Lexes the next piece, and waits: how many tokens end in it."""

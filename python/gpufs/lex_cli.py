@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gpufs.collage.cli import Engine, parse_size, reports_errors
+from gpufs.collage.cli import Engine, interrupt_status, parse_size, reports_errors, say_error
 from gpufs.collage.interrupt import check_is_no_input, check_writable, sigterm_interrupts
 from gpufs.errors import GpufsError
 from gpufs.files_cli import Json, out
 from gpufs.text import printable
-
-_ERROR = 1  # the kind's number
 
 
 def _outputs(files: list[Path], to: Path | None, inputs: list[tuple[Path | str, str]]) -> list[Path | None]:
@@ -51,6 +50,13 @@ def lex(
         Engine, typer.Option(help="auto: gpu, or cpu without one. All find the same tokens.")
     ] = Engine.auto,
     piece: Annotated[str, typer.Option(metavar="SIZE", help="Bytes that are lexed at a time. 0: gpufs decides.")] = "0",
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Keep what is done in the folder TOKENS.unfinished; after an interruption the same command goes on.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Find the tokens of files, by a finite automaton on many threads at once.
@@ -58,51 +64,50 @@ def lex(
     Writes of each its offset and its kind, and says how many there are of each kind. What the table has no place for is
     a token of kind "error". Where anything fails, nothing is written.
     """
-    import numpy as np
-
     from gpufs.collage import console
-    from gpufs.lexing import each_piece, names_of, new_token_file, table_of
+    from gpufs.lexing import find, go_on, names_of, new_token_file, table_of
     from gpufs.mounts import engine_of
 
+    if resume and to is None:
+        raise typer.BadParameter("--resume: keeps tokens beside those of --out: name it, too")
     piece_nbytes = parse_size(piece)
     by, chosen = table_of(table), engine_of(engine.value)
     outputs = _outputs(files, to, [*((file, "one of the inputs") for file in files), (table, "the table")])
     names = names_of(by)
     results: list[dict[str, Any]] = []
-    with sigterm_interrupts(), ExitStack() as all_or_none, console.progress() as bar:
+    with sigterm_interrupts(), _what_stays_is_said(resume), ExitStack() as all_or_none, console.progress() as bar:
         made = []
         for file, output in zip(files, outputs, strict=True):
-            tokens = None if output is None else all_or_none.enter_context(new_token_file(output))
-            made += [] if tokens is None else [tokens]
-            counts, first_error, nbytes = np.zeros(len(names), np.int64), None, 0
-            begin = time.monotonic()
 
             def show(done: int, total: int, of: Path = file) -> None:
-                nonlocal nbytes
-                nbytes = total
                 bar.show(f"lexing {printable(of)}", done, total)
 
-            for offsets, kinds in each_piece(file, by, chosen, piece_nbytes=piece_nbytes, on_progress=show):
-                if tokens is not None:
-                    tokens.write(offsets, kinds)
-                counts += np.bincount(kinds, minlength=len(names))
-                if first_error is None and (errors := (kinds == _ERROR).nonzero()[0]).size:
-                    first_error = int(offsets[errors[0]])
+            begin = time.monotonic()
+            if resume and output is not None:
+                found = go_on(file, output, by, chosen, piece_nbytes=piece_nbytes, publishes=False, on_progress=show)
+            else:
+                tokens = None if output is None else all_or_none.enter_context(new_token_file(output))
+                made += [] if tokens is None else [tokens]
+                found = find(file, by, chosen, tokens, piece_nbytes=piece_nbytes, on_progress=show)
             seconds = time.monotonic() - begin
             results.append(
                 {
                     "path": str(file),
                     "out": None if output is None else str(output),
-                    "nbytes": nbytes,
-                    "ntokens": int(counts.sum()),
-                    "kinds": dict(zip(names[1:], counts[1:].tolist(), strict=True)),
-                    "first_error": first_error,
+                    "nbytes": found.nbytes,
+                    "ntokens": found.ntokens,
+                    "kinds": dict(zip(names[1:], found.kinds[1:].tolist(), strict=True)),
+                    "first_error": found.first_error,
                     "seconds": seconds,
-                    "gb_per_s": nbytes / max(seconds, 1e-9) / 1e9,
+                    "gb_per_s": found.share * found.nbytes / max(seconds, 1e-9) / 1e9,
+                    "share": found.share,
                 }
             )
         for tokens in made:  # all of them, before the first one gets its name
             tokens.end()
+        for file, output in zip(files, outputs, strict=True):
+            if resume and output is not None:  # all that is left is to give them their names
+                go_on(file, output, by, chosen, piece_nbytes=piece_nbytes)
     if as_json:
         print(json.dumps({"table": table, "engine": chosen, "files": results}))
         return
@@ -111,6 +116,17 @@ def lex(
         where = "" if result["first_error"] is None else f"; the first error is at byte {result['first_error']}"
         line = f"{result['path']}: {result['ntokens']} tokens ({kinds_text}){where}"
         out.print(printable(line), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _what_stays_is_said(resume: bool) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not resume:
+            raise
+        say_error("interrupted; not all is written: the same command goes on with what is done")
+        raise typer.Exit(interrupt_status(interrupt)) from None
 
 
 def _quoted(kind: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 from gpufs.errors import GpufsError
 from gpufs.unchanged import Stamp
 
-State = tuple[int, int, bytes]  # of a gpufs._par.Job
+State = tuple[int, int, bytes]  # bytes of a piece, how many pieces are done, and what the job goes on by behind them
 _FORMAT = 2
 _SAVED_EVERY = 30.0  # seconds: a save waits until all that is done is on the disk
 _NOTHING: State = (0, 0, bytes(8))
@@ -31,7 +31,7 @@ def checksum_of(told: dict[str, Any]) -> int:
 
 class _Kept(NamedTuple):
     state: State
-    sizes: tuple[int, int]  # of `out` and `runs`
+    sizes: tuple[int, int]  # of `out` and `runs`; what is behind was written after it
 
 
 class Unfinished:
@@ -61,8 +61,11 @@ class Unfinished:
             self._write_state(_NOTHING, (0, 0))
         self.out = self._open("out", kept.state[1] == 0, files)
         self.runs = self._open("runs", kept.state[1] == 0, files)
-        if kept.state[1] != 0 and self._sizes() != kept.sizes:
-            raise self._damaged()
+        for written, nbytes, was in zip((self.out, self.runs), self._sizes(), kept.sizes, strict=True):
+            if nbytes < was:
+                raise self.damaged()
+            if nbytes > was:
+                written.truncate(was)
         self.state = kept.state if kept.state[1] != 0 else None
         self.is_anything_done = self.state is not None
         self._may_save = True
@@ -115,7 +118,7 @@ class Unfinished:
     def _sizes(self) -> tuple[int, int]:
         return os.fstat(self.out.fileno()).st_size, os.fstat(self.runs.fileno()).st_size
 
-    def _damaged(self) -> GpufsError:
+    def damaged(self) -> GpufsError:
         return GpufsError(f"{self.folder}: is damaged, or of another version of gpufs: remove it to begin anew")
 
     def _open(self, name: str, is_new: bool, files: ExitStack) -> BinaryIO:
@@ -124,11 +127,11 @@ class Unfinished:
             number = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | anew, 0o666, dir_fd=self._there)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ELOOP):
-                raise self._damaged() from None
+                raise self.damaged() from None
             raise
-        stream = files.enter_context(os.fdopen(number, "r+b"))
+        stream = files.enter_context(os.fdopen(number, "r+b", buffering=0))
         if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise self._damaged()
+            raise self.damaged()
         return stream
 
     def _write_state(self, state: State, sizes: tuple[int, int]) -> None:
@@ -164,12 +167,12 @@ class Unfinished:
             facts, of = told["job"], told["input"]
             state = (int(told["piece_nbytes"]), int(told["npieces"]), bytes.fromhex(told["so_far"]))
             sizes = (int(told["sizes"][0]), int(told["sizes"][1]))
-            ranges = 0 <= state[0] < 1 << 63 and 0 <= state[1] < 1 << 63 and len(state[2]) == 8
+            ranges = 0 <= state[0] < 1 << 63 and 0 <= state[1] < 1 << 63
             kinds = isinstance(facts, dict) and isinstance(of, list)
             if not kinds or not ranges:
                 raise ValueError
         except (ValueError, KeyError, TypeError, IndexError, OverflowError):
-            raise self._damaged() from None
+            raise self.damaged() from None
         if state[1] == 0 or "out" not in self._names():  # without `out` it was published
             return _Kept(_NOTHING, (0, 0))
         for name in (*self._facts, *facts):
