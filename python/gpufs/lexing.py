@@ -134,6 +134,7 @@ def find(
     engine: str,
     to: TokenFile | None,
     *,
+    device: int | None = None,
     piece_nbytes: int = 0,
     on_progress: Progress = lambda done, total: None,
 ) -> Found:
@@ -144,7 +145,7 @@ def find(
         found.nbytes = total
         on_progress(done, total)
 
-    for offsets, kinds in each_piece(path, table, engine, piece_nbytes=piece_nbytes, on_progress=show):
+    for offsets, kinds in each_piece(path, table, engine, device=device, piece_nbytes=piece_nbytes, on_progress=show):
         if to is not None:
             to.write(offsets, kinds)
         found.add(offsets, kinds)
@@ -157,6 +158,7 @@ def go_on(
     table: _lex.Table,
     engine: str,
     *,
+    device: int | None = None,
     piece_nbytes: int = 0,
     publishes: bool = True,
     on_progress: Progress = lambda done, total: None,
@@ -168,7 +170,7 @@ def go_on(
     before = stamp_of(path)
     if before is None:  # who opens it says why
         with new_token_file(out) as tokens:
-            return find(path, table, engine, tokens, piece_nbytes=piece_nbytes, on_progress=on_progress)
+            return find(path, table, engine, tokens, device=device, piece_nbytes=piece_nbytes, on_progress=on_progress)
     found = Found(table)
     found.nbytes = before[2]
     facts = {"it is": "lexed", "the table's checksum": f"{table.checksum():08x}"}  # not the engine: all find the same
@@ -186,7 +188,7 @@ def go_on(
         done: tuple[State, int] = (kept.state or (0, 0, b""), tokens.nbytes)
         try:
             if found.share != 0:
-                lexer = _lex.Lexer(engine, path, table, piece_nbytes, device_of(engine, None))
+                lexer = _lex.Lexer(engine, path, table, piece_nbytes, device_of(engine, device))
                 if place is not None:
                     lexer.go_on(*place)
                 for offsets, kinds in _rest_of(lexer, on_progress):

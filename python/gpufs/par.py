@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from gpufs import scan_sort
+from gpufs.collage.interrupt import check_is_no_input, check_writable
 from gpufs.errors import GpufsError
 from gpufs.labelling import label_regions
-from gpufs.lexing import each_piece, names_of, table_of
+from gpufs.lexing import each_piece, find, go_on, names_of, new_token_file, table_of
 from gpufs.mounts import MOST_NBYTES, engine_of, to_nbytes
 from gpufs.paths import path_of
 
@@ -38,6 +39,8 @@ def lex(
     path: str | os.PathLike[str],
     table: str | os.PathLike[str],
     *,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
     engine: str = "auto",
     device: int | None = None,
 ) -> Tokens:
@@ -45,16 +48,34 @@ def lex(
 
     table: "c", "csv", "json", or the path of a table's file (docs/guide/lex.md). What the table has no place for is a
     token of kind "error", and lexing goes on behind it.
+    out: the path of a .npy file of the tokens, as `gpufs lex` writes it, which appears when it is complete. The arrays
+    are then of a map of it, and may be larger than memory.
+    resume: what is done is kept in the folder OUT.unfinished until then; whatever ends this call, the same one goes on
+    from there, by any engine, or raises GpufsError if the file or the table has changed since.
     engine, device: as of :func:`gpufs.open`. All give the same tokens; `gpu` and `simt` read the file through gpufs, by
     pieces, so it may be larger than the device's memory.
 
     Source: Hillis and Steele, "Data parallel algorithms" (CACM 1986). Raises GpufsError: the table is none, the file
-    does not open, is no regular file, or changes meanwhile. Ctrl-C is noticed between pieces.
+    does not open, is no regular file, or changes meanwhile, or `out` cannot be written. Ctrl-C is noticed between
+    pieces.
     """
-    of = table_of(table)
-    pieces = list(each_piece(path, of, engine_of(engine), device=device))
-    offsets, kinds = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    return Tokens(offsets, kinds, names_of(of))
+    of, by = table_of(table), engine_of(engine)
+    if out is None:
+        if resume:
+            raise GpufsError("resume: keeps tokens beside those of out: name it, too")
+        pieces = list(each_piece(path, of, by, device=device))
+        offsets, kinds = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        return Tokens(offsets, kinds, names_of(of))
+    source, to = path_of(path, "path"), path_of(out, "out")
+    check_writable(to)
+    check_is_no_input(to, [(source, "the input"), (path_of(table, "table"), "the table")])
+    if resume:
+        go_on(source, to, of, by, device=device)
+    else:
+        with new_token_file(to) as tokens:
+            find(source, of, by, tokens, device=device)
+    found = np.load(to, mmap_mode="r")
+    return Tokens(found["offset"], found["kind"], names_of(of))
 
 
 class Labels(NamedTuple):

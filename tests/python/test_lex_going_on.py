@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from arrays_support import ENGINES
 from conftest import Run, change_and_put_back, names_in
-from gpufs import lexing, scan_sort, unfinished
+from gpufs import lexing, par, scan_sort, unfinished
 
 # Each has tokens that go over several pieces of 100 bytes, one that is under way where the text ends, and errors.
 TEXTS = {
@@ -242,6 +242,36 @@ def test_an_input_that_changes_meanwhile_is_an_error_and_nothing_is_kept(source:
     with pytest.raises(gpufs.GpufsError, match="in: No such file or directory"):
         going_on(source, "json")
     assert names_in(source.parent) == []
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_arrays_may_be_of_a_file_of_tokens(engine: str, resume: bool, source: Path) -> None:
+    out = source.parent / "out"
+    offsets, kinds, names = par.lex(source, "json", engine=engine)
+    if resume:
+        stopped_after(3, source, "json", engine)
+    found = par.lex(source, "json", out=out, resume=resume, engine=engine)
+    assert found.names == names and found.offsets.dtype == np.uint64 and found.kinds.dtype == np.uint8
+    np.testing.assert_array_equal(found.offsets, offsets)
+    np.testing.assert_array_equal(found.kinds, kinds)
+    assert out.read_bytes() == in_one(source, "json")[0] and names_in(source.parent) == ["in", "out"]
+    source.write_bytes(b"")
+    assert len(par.lex(source, "json", out=out, resume=resume, engine=engine).kinds) == 0
+
+
+def test_arrays_go_on_from_what_is_kept(source: Path) -> None:
+    """Another table is refused, so what is kept is looked at."""
+    stopped_after(3, source, "json")
+    with pytest.raises(gpufs.GpufsError, match="is of another job"):
+        par.lex(source, "csv", out=source.parent / "out", resume=True)
+    with pytest.raises(gpufs.GpufsError, match=r"^resume: keeps tokens beside those of out: name it, too$"):
+        par.lex(source, "json", resume=True)
+    (source.parent / "table").write_text(VOWELS)
+    for name, words in [("in", "is the input"), ("table", "is the table"), ("no/out", "there is no folder")]:
+        with pytest.raises(gpufs.GpufsError, match=words):
+            par.lex(source, source.parent / "table", out=source.parent / name)
+    assert source.read_bytes() == TEXTS["json"] and (source.parent / "table").read_text() == VOWELS
 
 
 # --- The command ----------------------------------------------------------------------------------------------------

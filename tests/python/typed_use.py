@@ -48,6 +48,7 @@ assert_type(vectors.search("base.index", "queries.npy", 5), tuple[NDArray[np.int
 assert_type(vectors.check("base.index"), dict[str, Any])
 
 assert_type(par.lex("log.json", "json"), par.Tokens)
+par.lex("log.json", "json", out="tokens.npy", resume=True, engine="cpu")
 par.scan("in", "max", out="out", dtype="f4", exclusive=True, overwrite=True)
 par.sort(np.arange(3), descending=True, memory="8GiB", engine="cpu")
 
