@@ -6,8 +6,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from gpufs.errors import GpufsError
 from gpufs.text import printable
@@ -28,7 +29,7 @@ def path_of(given: Any, name: str) -> Path:
     return Path(text)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Opens a regular file for reading. Others are not opened, as that may wait for ever, or do something.
 
     Raises GpufsError for them; OSError: it does not open, or is a folder.

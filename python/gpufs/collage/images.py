@@ -6,8 +6,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,7 +99,7 @@ def read_rgb(path: Path | str, *, smallest_side: int = 0) -> tuple[Image.Image, 
         return _decode(image, smallest_side)
 
 
-def open_regular(path: Path | str) -> BinaryIO:
+def open_regular(path: Path | str) -> BufferedReader:
     """As gpufs.paths has it. Raises UnreadableImageError where it is none; OSError: it does not open."""
     try:
         return paths.open_regular(Path(path))

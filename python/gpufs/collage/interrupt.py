@@ -9,9 +9,9 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedRandom
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
 
 from gpufs import _native
 from gpufs.errors import GpufsError
@@ -88,7 +88,7 @@ _numbers = itertools.count()  # names may be alike as far as they are taken over
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path) -> Iterator[BufferedRandom]:
     """Opens a temporary file beside `path`, and puts it in place when the block ends well; else removes it.
 
     Raises GpufsError where the file system refuses.

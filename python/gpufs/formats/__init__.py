@@ -182,17 +182,24 @@ def _raw(file_nbytes: int, dtype: np.dtype[Any], shape: int | Sequence[int] | No
     return Layout(begin, wanted, dtype)
 
 
-def _npy(file: IO[bytes], path: str) -> Layout:
+def npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and dtype of the array, which begins where this leaves the file.
+
+    What a damaged one raises can be anything.
+    """
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    elif version == (3, 0):  # as 2.0, but in UTF-8, for the names of fields
+        return np.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(file)
+    if version == (3, 0):  # as 2.0, but in UTF-8, for the names of fields
         text = file.read(struct.unpack("<I", file.read(4))[0]).decode().encode("ascii", "backslashreplace")
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(io.BytesIO(struct.pack("<I", len(text)) + text))
-    else:
-        raise ValueError(f"format version {version} is none of 1.0, 2.0, 3.0")
+        return np.lib.format.read_array_header_2_0(io.BytesIO(struct.pack("<I", len(text)) + text))
+    raise ValueError(f"format version {version} is none of 1.0, 2.0, 3.0")
+
+
+def _npy(file: IO[bytes], path: str) -> Layout:
+    shape, fortran, dtype = npy_header(file)
     if fortran and len(shape) > 1:
         raise GpufsError(
             f"'{printable(path)}' has its array in Fortran order, so that rows do not lie together: save "
