@@ -3,8 +3,10 @@
 
 namespace gpufs::apps::label {
 
-std::uint64_t label_cuda(const image_view& image, const label_options& options, std::int32_t* labels) {
-  return label_by_kernels(image, options, labels);
+std::unique_ptr<labeler> make_labeler_cuda(const label_options& options) { return std::make_unique<device_labeler>(options); }
+
+std::uint64_t usual_memory_of_gpu(int device) {
+  return std::min<std::uint64_t>(simt::device(device).free_nbytes() / 4 * 3, usual_memory_of_host());
 }
 
 }  // namespace gpufs::apps::label

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Labelling by kernels, for the machine that the including source is compiled for: regions by their boundaries
-// (par::label_regions), then a scan over their first pixels, which numbers them. Some 48 bytes of device memory a pixel.
+// (par::label_regions), then a scan over their first pixels, which numbers them.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -49,39 +49,68 @@ struct label_kernel {
   }
 };
 
-inline std::uint64_t label_by_kernels(const image_view& image, const label_options& options, std::int32_t* labels) {
-  constexpr unsigned nthreads = GPUFS_ON_CUDA ? 256 : 64, least_blocks = 2;
-  check_size(image);
-  const std::uint64_t n = image.n();
-  if (n == 0) return 0;
-  simt::platform& device = simt::device(options.device);
-  const simt::on_device here(device);
-  const unsigned most = simt::max_cooperative_grid<nthreads, least_blocks>({.grid = 1, .block = nthreads}, label_kernel{});
-  const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(n / nthreads + 1, GPUFS_ON_CUDA ? 1u << 16 : 4));
-  const unsigned nblocks = std::clamp(wanted, 1u, most);
-  const simt::device_array<std::uint32_t> pixels(std::span(image.pixels, n), device), firsts(n, device), numbers(n, device);
-  const std::uint64_t space_nbytes =
-      std::max(par::scan_space::nbytes_to_label(n, nblocks), par::scan_space::nbytes_for<std::uint32_t>(n, nblocks, nthreads));
-  const simt::device_array<std::byte> space(space_nbytes, device);
-  const simt::device_array<label_result> result(1, device);
-  simt::launch_config config{.grid = nblocks, .block = nthreads};
-  config.schedule.timeout_ns = 0;  // it waits for nobody else
-  config.cooperative = true;
-  simt::launch<nthreads, least_blocks>(config, label_kernel{pixels.get(),
-                                                            image.height,
-                                                            image.width,
-                                                            options.corners ? par::touching::corners : par::touching::sides,
-                                                            options.background.has_value(),
-                                                            options.background.value_or(0),
-                                                            firsts.get(),
-                                                            numbers.get(),
-                                                            {space.get(), space_nbytes},
-                                                            result.get()});
-  const label_result got = result.read_one();
-  if (got.error != 0) throw error(std::string("the image cannot be labelled: ") + std::strerror(-got.error), -got.error);
-  device.copy_from_device(labels, firsts.get(), n * sizeof *labels);
-  return got.nregions;
-}
+class device_labeler final : public labeler {
+ public:
+  explicit device_labeler(const label_options& options)
+      : labeler(options.npixels),
+        how_(options.corners ? par::touching::corners : par::touching::sides),
+        device_(simt::device(options.device)),
+        most_blocks_(most_blocks_on(device_)),
+        space_nbytes_(space_nbytes_for(options.npixels)),
+        pixels_(options.npixels, device_),
+        firsts_(options.npixels, device_),
+        numbers_(options.npixels, device_),
+        space_(space_nbytes_, device_),
+        result_(1, device_) {}
+
+ private:
+  static constexpr unsigned nthreads = GPUFS_ON_CUDA ? 256 : 64, least_blocks = 2;
+
+  static unsigned most_blocks_on(simt::platform& device) {
+    const simt::on_device here(device);
+    return simt::max_cooperative_grid<nthreads, least_blocks>({.grid = 1, .block = nthreads}, label_kernel{});
+  }
+  unsigned nblocks_for(std::uint64_t n) const {
+    const auto wanted = static_cast<unsigned>(std::min<std::uint64_t>(n / nthreads + 1, GPUFS_ON_CUDA ? 1u << 16 : 4));
+    return std::clamp(wanted, 1u, most_blocks_);
+  }
+  // Enough for fewer pixels, too, as either is more for more pixels and more blocks.
+  std::uint64_t space_nbytes_for(std::uint64_t n) const {
+    const unsigned nblocks = nblocks_for(n);
+    return std::max(par::scan_space::nbytes_to_label(n, nblocks), par::scan_space::nbytes_for<std::uint32_t>(n, nblocks, nthreads));
+  }
+
+  std::uint64_t label_some(const image_view& image, std::optional<std::uint32_t> background, std::int32_t* labels) override {
+    const std::uint64_t n = image.height * image.width;
+    const simt::on_device here(device_);
+    pixels_.write(std::span(image.pixels, n));
+    simt::launch_config config{.grid = nblocks_for(n), .block = nthreads};
+    config.schedule.timeout_ns = 0;  // it waits for nobody else
+    config.cooperative = true;
+    simt::launch<nthreads, least_blocks>(config, label_kernel{pixels_.get(),
+                                                              image.height,
+                                                              image.width,
+                                                              how_,
+                                                              background.has_value(),
+                                                              background.value_or(0),
+                                                              firsts_.get(),
+                                                              numbers_.get(),
+                                                              {space_.get(), space_nbytes_},
+                                                              result_.get()});
+    const label_result got = result_.read_one();
+    if (got.error != 0) throw error(std::string("the image cannot be labelled: ") + std::strerror(-got.error), -got.error);
+    device_.copy_from_device(labels, firsts_.get(), n * sizeof *labels);
+    return got.nregions;
+  }
+
+  const par::touching how_;
+  simt::platform& device_;
+  const unsigned most_blocks_;
+  const std::uint64_t space_nbytes_;
+  const simt::device_array<std::uint32_t> pixels_, firsts_, numbers_;
+  const simt::device_array<std::byte> space_;
+  const simt::device_array<label_result> result_;
+};
 
 }  // namespace GPUFS_MACHINE
 }  // namespace gpufs::apps::label

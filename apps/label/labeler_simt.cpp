@@ -3,8 +3,6 @@
 
 namespace gpufs::apps::label {
 
-std::uint64_t label_simt(const image_view& image, const label_options& options, std::int32_t* labels) {
-  return label_by_kernels(image, options, labels);
-}
+std::unique_ptr<labeler> make_labeler_simt(const label_options& options) { return std::make_unique<device_labeler>(options); }
 
 }  // namespace gpufs::apps::label

@@ -5,10 +5,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "apps/label/labeler.hpp"
+#include "apps/label/strip_regions.hpp"
 #include "apps/python_support.hpp"
 
 namespace nb = nanobind;
@@ -18,26 +20,70 @@ using namespace gpufs::apps::label;
 
 namespace {
 
-std::uint64_t label_image(const std::string& engine, std::uintptr_t pixels, std::uint64_t height, std::uint64_t width, bool corners,
-                          std::optional<std::uint32_t> background, int device, std::uintptr_t labels) {
-  if (const std::string why = why_not(engine); !why.empty()) throw gpufs::error("engine " + engine + ": " + why);
+std::unique_ptr<labeler> make_labeler(const std::string& engine, const label_options& options) {
+  check_engine(engine);
   const unlocked others;
-  const image_view image{reinterpret_cast<const std::uint32_t*>(pixels), height, width};
-  const label_options options{corners, background, device};
-  auto* const to = reinterpret_cast<std::int32_t*>(labels);
-  if (engine == "cpu") return label_cpu(image, options, to);
+  if (engine == "cpu") return make_labeler_cpu(options);
 #if GPUFS_WITH_CUDA
-  if (engine == "gpu") return label_cuda(image, options, to);
+  if (engine == "gpu") return make_labeler_cuda(options);
 #endif
-  return label_simt(image, options, to);
+  return make_labeler_simt(options);
 }
+
+std::uint64_t usual_memory(const std::string& engine, [[maybe_unused]] int device) {
+  check_engine(engine);
+#if GPUFS_WITH_CUDA
+  if (engine == "gpu") return usual_memory_of_gpu(device);
+#endif
+  return usual_memory_of_host();
+}
+
+// Labels an image strip by strip.
+class regions {
+ public:
+  regions(const std::string& engine, std::uint64_t npixels, std::uint64_t width, bool corners, int device)
+      : labeler_(make_labeler(engine, {npixels, corners, device})), width_(width), strips_(width, corners) {}
+
+  void label(std::uintptr_t pixels, std::uint64_t height, std::optional<std::uint32_t> background, std::uintptr_t seam,
+             std::uintptr_t labels) {
+    const unlocked others;
+    auto* const to = reinterpret_cast<std::int32_t*>(labels);
+    const std::uint64_t nregions =
+        labeler_->label({reinterpret_cast<const std::uint32_t*>(pixels), height, width_}, background, to);
+    strips_.add(to, height, nregions, reinterpret_cast<const std::uint32_t*>(seam));
+  }
+  std::uint64_t number() {
+    const unlocked others;
+    labeler_.reset();  // gives its memory back
+    return strips_.number();
+  }
+  void renumber(std::uint64_t which, std::uintptr_t labels, std::uint64_t n, bool is_64_bit) const {
+    const unlocked others;
+    is_64_bit ? strips_.renumber(which, reinterpret_cast<std::int64_t*>(labels), n)
+              : strips_.renumber(which, reinterpret_cast<std::int32_t*>(labels), n);
+  }
+
+ private:
+  std::unique_ptr<labeler> labeler_;
+  const std::uint64_t width_;
+  strip_regions strips_;
+};
 
 }  // namespace
 
 NB_MODULE(_label, m) {
   m.doc() = "Regions of images, for gpufs.par.label().";
   translate_errors();
-  m.attr("MOST_PIXELS") = most_pixels - 1;
-  m.def("label", &label_image, "engine"_a, "pixels"_a, "height"_a, "width"_a, "corners"_a, "background"_a.none(), "device"_a,
-        "labels"_a, "Labels height * width uint32 pixels, as int32: how many regions there are.");
+  m.attr("MOST_PIXELS") = most_pixels;
+  m.attr("NBYTES_A_PIXEL") = nbytes_a_pixel;
+  m.def("usual_memory", &usual_memory, "engine"_a, "device"_a, "How many bytes labelling takes of its memory if nobody says.");
+  nb::class_<regions>(m, "Regions", "Of an image of one column at least that is labelled by strips, from the uppermost on.")
+      .def(nb::init<const std::string&, std::uint64_t, std::uint64_t, bool, int>(), "engine"_a, "npixels"_a, "width"_a, "corners"_a,
+           "device"_a, "npixels: of a strip, at most.")
+      .def("label", &regions::label, "pixels"_a, "height"_a, "background"_a.none(), "seam"_a, "labels"_a,
+           "Labels the next strip of height * width uint32 pixels, as int32. seam: the kinds of the row above, then of its first "
+           "row.")
+      .def("number", &regions::number, "After the last strip: how many regions there are.")
+      .def("renumber", &regions::renumber, "which"_a, "labels"_a, "n"_a, "is_64_bit"_a,
+           "After number(): n labels of a strip become those of the whole image.");
 }

@@ -6,15 +6,15 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufs.collage.cli import Engine, reports_errors
+from gpufs.collage.cli import Engine, parse_size, reports_errors
 from gpufs.collage.interrupt import check_is_no_input, check_writable, replacing, sigterm_interrupts
-from gpufs.errors import GpufsError
 from gpufs.files_cli import Json, out
 from gpufs.text import printable
 
@@ -48,9 +48,7 @@ def label(
     image: Annotated[Path, typer.Argument(metavar="IMAGE", readable=False, help="A picture, or a .npy file with one.")],
     to: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="LABELS", readable=False, help="A .npy file of each pixel's region (int32)."
-        ),
+        typer.Option("--out", "-o", metavar="LABELS", readable=False, help="A .npy file of each pixel's region."),
     ] = None,
     corners: Annotated[bool, typer.Option("--corners", help="Pixels that meet at a corner touch, too.")] = False,
     background: Annotated[
@@ -60,6 +58,10 @@ def label(
     threshold: Annotated[
         str | None, typer.Option(metavar="VALUE", help="Of a grey image: what is as bright is 1, the rest is 0.")
     ] = None,
+    memory: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="Of the GPU's memory (else the host's), at most. 0: gpufs decides."),
+    ] = "0",
     engine: Annotated[
         Engine, typer.Option(help="auto: gpu, or cpu without one. All find the same regions.")
     ] = Engine.auto,
@@ -71,47 +73,41 @@ def label(
     first pixels, row by row. Where anything fails, nothing is written.
     """
     from gpufs.collage import console
-    from gpufs.labelling import above, label_regions, read_image, write_labels
+    from gpufs.labelling import FileOfLabels, How, above, label_regions, opened_image
     from gpufs.mounts import engine_of
 
     of_background, chosen = _parse_background(background), engine_of(engine.value)
     least = None if threshold is None else _parse_threshold(threshold)
+    how = How(corners, of_background, chosen, None, parse_size(memory))
     if to is not None:
         check_writable(to)
         check_is_no_input(to, [(image, "the image")])
+    begin = time.monotonic()
     with sigterm_interrupts(), console.progress() as bar:
-        begin = time.monotonic()
-        bar.show(f"reading {printable(image)}", 0, 3)
-        pixels = read_image(image)
-        bar.show(f"labelling {printable(image)}", 1, 3)
-        try:
-            if least is not None:
-                pixels = above(pixels, least)
-            labels, nregions = label_regions(
-                pixels, corners=corners, background=of_background, engine=chosen, device=None
-            )
-        except GpufsError as error:
-            raise GpufsError(f"{image}: {error}") from error
-        seconds = time.monotonic() - begin
-        if to is not None:
-            bar.show(f"writing {printable(to)}", 2, 3)
-            with replacing(to) as stream:
-                write_labels(stream, labels)
-    height, width = labels.shape
+
+        def show(done: int, total: int) -> None:
+            bar.show(f"labelling {printable(image)}", done, total)
+
+        bar.show(f"reading {printable(image)}", 0, 1)
+        with nullcontext() if to is None else replacing(to) as stream, opened_image(image) as stored:
+            pixels = stored if least is None else above(stored, least)
+            found = label_regions(pixels, how, None if stream is None else FileOfLabels(stream), show)
+    seconds = time.monotonic() - begin
     if as_json:
         result = {
             "path": str(image),
             "out": None if to is None else str(to),
-            "height": height,
-            "width": width,
-            "nregions": nregions,
-            "background_pixels": int((labels == 0).sum()),
+            "height": found.height,
+            "width": found.width,
+            "nregions": found.nregions,
+            "background_pixels": found.nbackground,
             "engine": chosen,
             "seconds": seconds,
         }
         print(json.dumps(result))
         return
-    out.print(printable(f"{image}: {nregions} regions in {width} x {height} pixels"), markup=False, soft_wrap=True)
+    said = f"{image}: {found.nregions} regions in {found.width} x {found.height} pixels"
+    out.print(printable(said), markup=False, soft_wrap=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from gpufs import scan_sort
 from gpufs.collage.interrupt import check_is_no_input, check_writable
 from gpufs.errors import GpufsError
-from gpufs.labelling import label_regions
+from gpufs.labelling import ArrayOfLabels, How, Image, SomeLabels, label_regions
 from gpufs.lexing import each_piece, find, go_on, names_of, new_token_file, table_of
 from gpufs.mounts import MOST_NBYTES, engine_of, to_nbytes
 from gpufs.paths import path_of
@@ -81,11 +81,11 @@ def lex(
 class Labels(NamedTuple):
     """The regions of an image.
 
-    Pixel (i, j) is in region labels[i, j] (int32 [height, width]), from 1 to nregions in the order of their first
-    pixels, row by row; 0: it is background.
+    Pixel (i, j) is in region labels[i, j] (int32 [height, width]; int64 from 2^31 pixels on), from 1 to nregions in the
+    order of their first pixels, row by row; 0: it is background.
     """
 
-    labels: NDArray[np.int32]
+    labels: SomeLabels
     nregions: int
 
 
@@ -94,24 +94,30 @@ def label(
     *,
     corners: bool = False,
     background: int | Sequence[int] | None = 0,
+    memory: int | str = 0,
     engine: str = "auto",
     device: int | None = None,
 ) -> Labels:
     """The regions of an image: pixels that are equal, and touch each other or others of the region.
 
-    image: whole numbers or bools as [height, width], or uint8 as [height, width, 1 to 4], of less than 2^30 pixels.
+    image: whole numbers or bools as [height, width], or uint8 as [height, width, 1 to 4], of any size, in the host's
+    memory, or a map of a file (numpy.memmap).
     corners: pixels that meet at a corner touch, too; else only at a side.
     background: pixels of this value (of images with channels: a value for each, or one for all) have label 0, and are
     of no region; None: there is no background.
-    engine, device: as of :func:`gpufs.open`. All give the same labels; `gpu` takes some 48 bytes of its memory a pixel.
+    memory: of the GPU, or of the host by other engines, at most; 0: gpufs decides. A pixel takes some 48 bytes; of
+    larger images strips of rows are labelled one after another, and joined, which gives the same labels.
+    engine, device: as of :func:`gpufs.open`. All give the same labels.
 
     Source: Hillis and Steele, "Data parallel algorithms" (CACM 1986). Raises GpufsError: the array is no image, the
-    background none of its values, or there is no such engine. Ctrl-C is noticed at the end.
+    background none of its values, the memory too little for a row, or there is no such engine. Ctrl-C is noticed
+    between strips.
     """
-    corners = _flag("corners", corners)
-    return Labels(
-        *label_regions(image, corners=corners, background=background, engine=engine_of(engine), device=device)
-    )
+    nbytes = to_nbytes(memory, "memory")
+    how = How(_flag("corners", corners), background, engine_of(engine), device, nbytes)
+    to = ArrayOfLabels()
+    found = label_regions(Image.of(image), how, to)
+    return Labels(to.labels, found.nregions)
 
 
 def scan(

@@ -128,6 +128,14 @@ inline image sieve(std::int64_t height, std::int64_t width) {
   }
   return is;
 }
+// Teeth that hang together in the last row alone.
+inline image comb(std::int64_t height, std::int64_t width) {
+  image is("a comb", height, width);
+  for (std::int64_t row = 0; row < height; ++row) {
+    for (std::int64_t column = 0; column < width; ++column) is.at(row, column) = column % 2 == 0 || row == height - 1;
+  }
+  return is;
+}
 inline image drawn(std::mt19937_64& draw, std::int64_t height, std::int64_t width, unsigned percent, unsigned nkinds) {
   image is(std::to_string(percent) + " % drawn of " + std::to_string(nkinds) + " kinds", height, width);
   for (std::uint32_t& pixel : is.pixels) {
@@ -153,6 +161,7 @@ inline std::vector<image> some_images(std::mt19937_64& draw) {
                             spiral(21),
                             nested(22, 19),
                             sieve(17, 23),
+                            comb(14, 19),
                             checkerboard(10, 11),
                             drawn(draw, 1, 60, 50, 1),
                             drawn(draw, 60, 1, 50, 1)};

@@ -15,43 +15,18 @@ import gpufs
 import numpy as np
 import pytest
 from arrays_support import ENGINES
-from conftest import Run, change_and_put_back, names_in
+from conftest import Run, names_in
 from gpufs import label_cli, labelling, par
 from gpufs.commands import app
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from label_support import searched
 from numpy.typing import NDArray
 from PIL import Image
 from typer.testing import CliRunner, Result
 
 fuzzed = settings(max_examples=25, deadline=None)
-
-
-def searched(image: NDArray[Any], corners: bool, background: Any) -> NDArray[np.int32]:
-    """The labels, by going through each region from its first pixel on."""
-    height, width = image.shape[:2]
-    kinds = [[tuple(np.atleast_1d(pixel).tolist()) for pixel in row] for row in image]
-    labels = np.zeros((height, width), np.int32)
-    steps = [
-        (down, on) for down in (-1, 0, 1) for on in (-1, 0, 1) if (down, on) != (0, 0) and (corners or 0 in (down, on))
-    ]
-    nregions = 0
-    for place in np.ndindex(height, width):
-        if labels[place] or kinds[place[0]][place[1]] == background:
-            continue
-        nregions += 1
-        labels[place] = nregions
-        left = [place]
-        while left:
-            row, column = left.pop()
-            for down, on in steps:
-                there = row + down, column + on
-                is_inside = 0 <= there[0] < height and 0 <= there[1] < width
-                if is_inside and not labels[there] and kinds[there[0]][there[1]] == kinds[row][column]:
-                    labels[there] = nregions
-                    left.append(there)
-    return labels
 
 
 def check(image: NDArray[Any], corners: bool, background: Any, wanted_background: Any) -> None:
@@ -109,7 +84,7 @@ def test_views_are_labelled_as_they_look() -> None:
         (np.zeros((3, 3, 4), np.uint8), (1, 2, 3), "is no colour of 4 bytes"),
         (np.zeros((3, 3, 3), np.uint8), 1.0, "background 1.0 is no colour of 3 bytes"),
         ([[1], [1, 2]], 0, "this is no image"),
-        (np.broadcast_to(np.uint8(0), (1 << 15, 1 << 15)), 0, "is too large to be labelled"),
+        (np.broadcast_to(np.uint8(0), (1, 1 << 30)), 0, "rows of 1073741824 pixels are too long to be labelled"),
     ],
 )  # fmt: skip
 def test_what_is_no_image_is_refused(image: NDArray[Any], background: Any, words: str) -> None:
@@ -141,7 +116,8 @@ def test_corners_are_wanted_or_not() -> None:
     ],
 )
 def test_a_threshold_is_compared_exactly(dtype: str, pixels: list[Any], threshold: str, bright: list[int]) -> None:
-    got = labelling.above(np.array([pixels], dtype), label_cli._parse_threshold(threshold))
+    image = labelling.Image.of(np.array([pixels], dtype))
+    got = labelling.above(image, label_cli._parse_threshold(threshold)).rows(0, 1)
     assert got.dtype == bool and got.tolist() == [[bool(each) for each in bright]]
 
 
@@ -162,6 +138,8 @@ def pictures(tmp_path: Path) -> Path:
     np.save(tmp_path / "floats.npy", image.astype(np.float32))
     (tmp_path / "broken.png").write_bytes((tmp_path / "a.png").read_bytes()[:60])
     (tmp_path / "text").write_text("no image")
+    np.save(tmp_path / "objects.npy", np.array([[1, "a"], [None, 2]], object))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:40])
     (tmp_path / "broken.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-4])
     return tmp_path
 
@@ -171,7 +149,10 @@ def invoke(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Re
     return CliRunner(env={"COLUMNS": "200"}).invoke(app, ["label", *arguments])
 
 
-INPUTS = ["a.npy", "a.png", "broken.npy", "broken.png", "colour.png", "floats.npy", "palette.gif", "text"]
+INPUTS = [
+    *("a.npy", "a.png", "broken.npy", "broken.png", "colour.png"),
+    *("cut.npy", "floats.npy", "objects.npy", "palette.gif", "text"),
+]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -228,6 +209,10 @@ def test_the_command_tells_programs(pictures: Path, run: Run, monkeypatch: pytes
         (["label", "a.png", "-o", "a.png"], 1, "is the image"),
         (["label", "a.png", "-o", "no/labels.npy"], 1, "there is no folder"),
         (["label", "a.png", "--engine", "tpu"], 2, "tpu"),
+        (["label", "a.png", "--memory", "much"], 2, "'much' is no size"),
+        (["label", "a.png", "--memory", "383"], 1, "a.png: a row of 8 pixels takes 384 bytes of memory to be labelled"),
+        (["label", "cut.npy"], 1, "cut.npy: is no array that can be read: EOF"),
+        (["label", "objects.npy"], 1, "objects.npy: an array of shape (2, 2) and object is no image"),
     ],
 )  # fmt: skip
 def test_errors_are_one_line_and_leave_nothing(
@@ -257,26 +242,12 @@ def test_a_full_disk_leaves_nothing(pictures: Path) -> None:
 
 def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(gpufs.GpufsError, match="fifo: is not a regular file"):
-        labelling.read_image(tmp_path / "fifo")
+    refused = pytest.raises(gpufs.GpufsError, match="fifo: is not a regular file")
+    with refused, labelling.opened_image(tmp_path / "fifo"):
+        pass
 
 
 def test_a_file_that_may_not_be_read_is_no_wrong_usage(pictures: Path, unprivileged: Run) -> None:
     (pictures / "a.png").chmod(0)
     said = unprivileged("label", "a.png")
     assert said.returncode == 1 and said.stderr == "gpufs: a.png: Permission denied\n"
-
-
-def test_an_image_that_is_written_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "image.npy"
-    np.save(path, np.zeros((4, 5), np.uint8))
-    load = np.load
-
-    def load_and_write(*arguments: Any, **named: Any) -> Any:
-        image = load(*arguments, **named)
-        change_and_put_back(path)
-        return image
-
-    monkeypatch.setattr(np, "load", load_and_write)
-    with pytest.raises(gpufs.GpufsError, match=r"image\.npy: was changed while it was read: try again"):
-        labelling.read_image(path)

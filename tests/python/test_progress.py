@@ -20,7 +20,7 @@ COMMANDS = {
     "scan of numbers, 200000/200000": ["scan", "--op", "add", "--type", "u32", "--piece", "4KiB", "numbers", "sums"],
     "sort of numbers, 400000/400000": ["sort", "--key", "u32", "--memory", "64KiB", "numbers", "sorted"],
     "lexing text, 50000/50000": ["lex", "--table", "json", "text", "--out", "tokens.npy"],
-    "reading image.npy, 0/3": ["label", "image.npy", "--out", "labels.npy"],
+    "labelling image.npy, 80/80": ["label", "image.npy", "--out", "labels.npy", "--memory", "9600"],  # twice 40 rows
 }
 
 

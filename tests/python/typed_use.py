@@ -49,6 +49,7 @@ assert_type(vectors.check("base.index"), dict[str, Any])
 
 assert_type(par.lex("log.json", "json"), par.Tokens)
 par.lex("log.json", "json", out="tokens.npy", resume=True, engine="cpu")
+assert_type(par.label(np.eye(3, dtype=np.uint8), memory="1GiB"), par.Labels)
 par.scan("in", "max", out="out", dtype="f4", exclusive=True, overwrite=True)
 par.sort(np.arange(3), descending=True, memory="8GiB", engine="cpu")
 

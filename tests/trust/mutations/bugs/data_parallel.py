@@ -17,6 +17,7 @@ COUNT_BINS = "include/gpufs/par/detail/count_bins.hpp"
 SELECT = "include/gpufs/par/detail/radix_select.hpp"
 TOP_K = "par_top_k_cpu"
 LABELS = "include/gpufs/par/detail/region_labels.hpp"
+STRIPS = "apps/label/strip_regions.cpp"
 MEETING_PLACE = "include/gpufs/par/detail/meeting_place.hpp"
 BLOCK_SCANS = "research/scans/block_scans.hpp"
 BLOCK_SEGMENTS = "research/scans/block_segments.hpp"
@@ -271,10 +272,37 @@ BUGS = (
         "corners_around_the_edge",
         "host code has the first pixel of a row touch the last one of the row before the last",
         "apps/label/labeler_cpu.cpp",
-        "if (options.corners && column != 0) meet(width + 1);",
-        "if (options.corners && i > width) meet(width + 1);",
+        "if (corners_ && column != 0) meet(width + 1);",
+        "if (corners_ && i > width) meet(width + 1);",
         "labeler_test_cpu",
         "labelers.number_regions_by_their_first_pixels",
+    ),
+    Bug(
+        "numbers_of_joined_regions_stay_free",
+        "a region of a strip that is joined with one above leaves its number to nobody",
+        STRIPS,
+        "if (joined_to_[edge] != now) ++njoined;",
+        "",
+        "labeler_test_cpu",
+        "strips.have_the_regions_of_the_whole",
+    ),
+    Bug(
+        "a_region_leaves_those_it_was_joined_with",
+        "a region of a strip that goes on in several of the strip above is joined with the last of them alone",
+        STRIPS,
+        "const std::uint64_t a = first_of(i), b = first_of(j);",
+        "const std::uint64_t a = first_of(i), b = j;",
+        "labeler_test_cpu",
+        "strips.have_the_regions_of_the_whole",
+    ),
+    Bug(
+        "a_seam_is_kept_by_sides",
+        "pixels that meet at a corner do not touch across a seam, from the right above to the left below",
+        STRIPS,
+        "if (corners_ && column != width_ - 1) meet(column + 1);",
+        "",
+        "labeler_test_cpu",
+        "strips.have_the_regions_of_the_whole",
     ),
     Bug(
         "a_step_has_the_printed_guard",
