@@ -4,10 +4,11 @@
 //
 // par_scan_file: an inclusive scan of 4-byte elements from a file to another that is there, both registered, against a kernel that
 // only copies the one to the other. par_scan_file_command: the same as `gpufs scan` has it, of files that nobody has registered,
-// against the registration, the kernel, and what ends the registration. par_sort_file: a sort of 8-byte keys with a quarter of
+// against the registration, the kernel, and what ends the registration. par_scan_file_call: as par::scan_file has it, to a new
+// file. par_sort_file: a sort of 8-byte keys with a quarter of
 // their size of GPU memory allowed, files and runs registered, against two such copies. par_sort_file_command: as `gpufs sort` has
-// it. par_lex: JSON tokens of a file, which stay in GPU memory; the ceiling is the bus. par_lex_threads: the same automaton by host
-// threads.
+// it, with runs in memory if half of what is free has room, against two such registered copies. par_lex: JSON tokens of a file,
+// which stay in GPU memory; the ceiling is the bus. par_lex_threads: the same automaton by host threads.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -16,6 +17,8 @@
 #include "apps/lex/lexer_device.hpp"
 #include "apps/par/file_jobs.hpp"
 #include "device.hpp"
+#include "gpufs/gpufs.hpp"
+#include "gpufs/par/file_scan.hpp"
 #include "written.hpp"
 
 namespace {
@@ -135,14 +138,20 @@ struct open_ends {
       : from(set.folder + "/a", verb), made(open_file(set.folder + "/b", O_RDWR)), to("b", made.get(), set.nbytes) {}
 };
 
+// What a program does that copies the one file to the other by a kernel, and registers both.
+constexpr const char* registered_copy_is = "registration, a kernel that copies, and the registration's end";
+double seconds_of_registered_copy(const settings& set) {
+  return seconds_of([&] {
+    const written_mapping a(set.folder + "/a", set.nbytes), b(set.folder + "/b", set.nbytes);
+    copy_by_kernel(set, reached(a), reached(b));
+  });
+}
+
 void measure_scan_command(const settings& set, results& out) {
   std::vector<double> ours, theirs;
   bool right = true;
   for (int r = 0; r <= std::min(set.repeats, 2); ++r) {
-    const double registered = seconds_of([&] {
-      const written_mapping a(set.folder + "/a", set.nbytes), b(set.folder + "/b", set.nbytes);
-      copy_by_kernel(set, reached(a), reached(b));
-    });
+    const double registered = seconds_of_registered_copy(set);
     const double scanned = seconds_of([&] {
       const auto engine = make_engine();
       const open_ends ends(set, "scanned");
@@ -155,7 +164,34 @@ void measure_scan_command(const settings& set, results& out) {
     theirs.push_back(registered);
   }
   out.add(against("par_scan_file_command", "the same, files that nobody has registered", set.nbytes, ours, theirs,
-                  "registration, a kernel that copies, and the registration's end", right));
+                  registered_copy_is, right));
+}
+
+void measure_scan_call(const settings& set, results& out) {
+  const std::string made = set.folder + "/c";
+  std::vector<double> ours, theirs;
+  bool right = true;
+  for (int r = 0; r <= std::min(set.repeats, 2); ++r) {
+    const double registered = seconds_of_registered_copy(set);
+    const double scanned = seconds_of([&] {
+      gpufs::mount_options options;
+      options.writable = true;
+      options.page_nbytes = 64 << 10;
+      options.cache_nbytes = on_gpu ? std::uint64_t{1} << 30 : 16 << 20;
+      const gpufs::mount fs(set.folder, options);
+      gpufs::par::scan_file(fs, "a", "c", gpufs::par::plus<std::uint32_t>{});
+    });
+    {
+      const written_mapping c(made, set.nbytes);
+      right = is_scanned(c.host(), set.nbytes) && right;
+    }
+    ::unlink(made.c_str());
+    if (r == 0) continue;
+    ours.push_back(scanned);
+    theirs.push_back(registered);
+  }
+  out.add(against("par_scan_file_call", "the same by par::scan_file, to a new file, with its mount", set.nbytes, ours, theirs,
+                  registered_copy_is, right));
 }
 
 // --- Sorts ------------------------------------------------------------------------------------------------------------------
@@ -212,19 +248,17 @@ void measure_sort(const settings& set, const written_mapping& a, const written_m
 }
 
 void measure_sort_command(const settings& set, results& out) {
-  measurement m{"par_sort_file_command", sort_label(set) + ", files that nobody has registered", {}, "GB/s"};
-  std::vector<double> seconds;
-  seconds.push_back(seconds_of([&] {
+  const double registered = 2 * seconds_of_registered_copy(set);
+  const double sorted = seconds_of([&] {
     const auto engine = make_engine();
     const open_ends ends(set, "sorted");
-    const jobs::sort_options options{.memory_nbytes = set.memory_nbytes, .scratch_folder = set.folder};
+    const jobs::sort_options options{.memory_nbytes = set.memory_nbytes, .scratch_folder = set.folder, .prefers_memory = true};
     finish(*jobs::make_sort(*engine, {.file = &ends.from}, {.file = &ends.to}, set.nbytes, options));
-  }));
-  m.samples = gb_per_second(set.nbytes, seconds);
-  m.figure = measurement::kind::itself;
+  });
   const written_mapping b(set.folder + "/b", set.nbytes);
-  m.verified = is_sorted(b.host(), set.nbytes);
-  out.add(m);
+  out.add(against("par_sort_file_command", sort_label(set) + ", files that nobody has registered", set.nbytes, {sorted},
+                  {registered}, "twice: registration, a kernel that copies, and the registration's end",
+                  is_sorted(b.host(), set.nbytes)));
 }
 
 // --- Tokens -----------------------------------------------------------------------------------------------------------------
@@ -410,8 +444,10 @@ int main(int argc, char** argv) {
                        repeats_of(args),
                        folder.path()};
     results out("par_files", args, machine);
-    if (args.wants_any({"par_scan_file", "par_scan_file_command", "par_sort_file", "par_sort_file_command"})) {
+    if (args.wants_any(
+            {"par_scan_file", "par_scan_file_call", "par_scan_file_command", "par_sort_file", "par_sort_file_command"})) {
       for (const char* name : {"/a", "/b"}) make_file(set.folder + name, set.nbytes);
+      if (args.wants("par_scan_file_call")) measure_scan_call(set, out);  // before there are files of the sort
       if (args.wants_any({"par_scan_file", "par_sort_file"})) {
         const written_mapping a(set.folder + "/a", set.nbytes), b(set.folder + "/b", set.nbytes);
         if (args.wants("par_scan_file")) measure_scan(set, a, b, out);
