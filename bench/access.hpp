@@ -13,6 +13,15 @@ GPUFS_DEVICE std::uint64_t global_warp() {
   return std::uint64_t{gpufs::simt::block_rank()} * (gpufs::simt::block_size() / 32) + gpufs::simt::warp_rank();
 }
 
+// Whether the first n of these are numbers below `end`, no two of them the same.
+template <class Number>
+bool are_distinct(std::vector<Number> all, std::uint64_t n, std::uint64_t end) {
+  all.resize(n);
+  std::sort(all.begin(), all.end());
+  return static_cast<std::int64_t>(all.front()) >= 0 && static_cast<std::uint64_t>(all.back()) < end &&
+         std::adjacent_find(all.begin(), all.end()) == all.end();
+}
+
 // --- Chunks of 8 KiB, added up -------------------------------------------------------------------------------------------------
 
 inline constexpr std::uint32_t chunk_nbytes = 8192;

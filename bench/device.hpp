@@ -200,6 +200,36 @@ inline double device_copy_seconds(void* to, const void* from, std::size_t nbytes
 
 #endif
 
+// What follows launches kernels whose blocks wait for each other: blocks of up to Threads threads, of which Blocks fit on a
+// multiprocessor.
+inline gpufs::simt::launch_config cooperative(const shape& how) {
+  return {.grid = how.grid, .block = how.block, .schedule = {.switch_percent = 0}, .cooperative = true};
+}
+// As many blocks of Threads threads as run at once; three on the CPU machine.
+template <unsigned Threads, unsigned Blocks, class Kernel>
+unsigned most_together(const Kernel& kernel) {
+  return on_gpu ? gpufs::simt::max_cooperative_grid<Threads, Blocks>(cooperative({1, Threads}), kernel) : 3;
+}
+template <unsigned Threads, unsigned Blocks, class Kernel>
+void launch_together(const shape& how, const Kernel& kernel) {
+#if GPUFS_ON_CUDA
+  gpufs::simt::launch<Threads, Blocks>(cooperative(how), kernel, bench_stream());
+#else
+  gpufs::simt::launch<Threads, Blocks>(cooperative(how), kernel);
+#endif
+}
+// Its seconds.
+template <unsigned Threads, unsigned Blocks, class Kernel>
+double run_together(const shape& how, const Kernel& kernel) {
+#if GPUFS_ON_CUDA
+  return device_seconds([&] { launch_together<Threads, Blocks>(how, kernel); });
+#else
+  const stopwatch watch;
+  launch_together<Threads, Blocks>(how, kernel);
+  return watch.seconds();
+#endif
+}
+
 // The grid that most benches use: as many blocks of 8 warps as run at once (two blocks in all on the CPU machine).
 inline shape grid_of(const machine_facts& machine, arguments& args) {
   const auto warps = static_cast<unsigned>(args.number("warps", {8, 8, 2}));

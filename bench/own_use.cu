@@ -172,13 +172,6 @@ struct meet {
   GPUFS_DEVICE void operator()() const { gpufs::par::rendezvous(gpufs::simt::this_grid(), wants, n, is_free, nframes, got, space); }
 };
 
-bool are_distinct(const device_array<std::uint32_t>& frames, std::uint64_t n, std::uint64_t nframes) {
-  std::vector<std::uint32_t> all = frames.read();
-  all.resize(n);
-  std::sort(all.begin(), all.end());
-  return all.back() < nframes && std::adjacent_find(all.begin(), all.end()) == all.end();
-}
-
 void measure_frames(std::uint64_t nframes, int repeats, results& out) {
   gpufs::mount_options options = short_waits();
   options.page_nbytes = page_nbytes;
@@ -187,10 +180,7 @@ void measure_frames(std::uint64_t nframes, int repeats, results& out) {
   const gpufs::mount fs(".", options);
   const gpufs::cache::cache_layout cache = gpufs::mount_inside(fs).layout().cache;
   constexpr unsigned threads = on_gpu ? 256 : 64, blocks = on_gpu ? 4 : 1;
-  const auto config = [](unsigned grid) {
-    return gpufs::simt::launch_config{.grid = grid, .block = threads, .schedule = {.switch_percent = 0}, .cooperative = true};
-  };
-  const unsigned grid = on_gpu ? gpufs::simt::max_cooperative_grid<threads, blocks>(config(1), meet{}) : 3;
+  const unsigned grid = most_together<threads, blocks>(meet{});
   const std::uint64_t nbytes = gpufs::par::scan_space::nbytes_to_meet(nframes, nframes, 4, grid, threads);
   const device_array<std::byte> space(nbytes);
   const device_array<std::uint32_t> got(nframes);
@@ -203,18 +193,12 @@ void measure_frames(std::uint64_t nframes, int repeats, results& out) {
     for (int r = 0; r <= repeats; ++r) {
       const shape lanes{static_cast<unsigned>((n + threads - 1) / threads), threads};
       const double rings = run(lanes, take_frames{cache, n, got.get()});
-      m.verified = m.verified && are_distinct(got, n, nframes);
+      m.verified = m.verified && are_distinct(got.read(), n, nframes);
       run(lanes, give_frames_back{cache, n, got.get()});
       is_free.write(std::span<const std::uint8_t>(ones));
       const meet kernel{wants.get(), n, is_free.get(), nframes, got.get(), {space.get(), nbytes}};
-#if GPUFS_ON_CUDA
-      const double meets = device_seconds([&] { gpufs::simt::launch<threads, blocks>(config(grid), kernel, bench_stream()); });
-#else
-      const stopwatch watch;
-      gpufs::simt::launch<threads, blocks>(config(grid), kernel);
-      const double meets = watch.seconds();
-#endif
-      m.verified = m.verified && are_distinct(got, n, nframes);
+      const double meets = run_together<threads, blocks>({grid, threads}, kernel);
+      m.verified = m.verified && are_distinct(got.read(), n, nframes);
       if (r == 0) continue;
       by_rings.push_back(static_cast<double>(n) / rings * 1e-6);
       m.samples.push_back(static_cast<double>(n) / meets * 1e-6);

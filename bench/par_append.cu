@@ -157,21 +157,10 @@ class appending {
       Kernel kernel;
       static_cast<job&>(kernel) = {fs.ref(),       file.ref().number(),           records_.get(), n_,
                                    staging_.get(), {space_.get(), space_.size()}, failed.get()};
-      seconds = Cooperative ? cooperative_seconds(kernel) : run<blocks_per_sm>(how_, kernel);
+      seconds = Cooperative ? run_together<256, blocks_per_sm>(how_, kernel) : run<blocks_per_sm>(how_, kernel);
     }
     right = failed.read_one() == 0 && are_whole() && right;
     return seconds;
-  }
-  template <class Kernel>
-  double cooperative_seconds(const Kernel& kernel) const {
-    gpufs::simt::launch_config of{.grid = how_.grid, .block = how_.block, .schedule = {.switch_percent = 0}, .cooperative = true};
-#if GPUFS_ON_CUDA
-    return device_seconds([&] { gpufs::simt::launch<small_block, blocks_per_sm>(of, kernel, bench_stream()); });
-#else
-    const stopwatch watch;
-    gpufs::simt::launch(of, kernel);
-    return watch.seconds();
-#endif
   }
   // Each record once, one behind the other.
   bool are_whole() const {

@@ -132,20 +132,14 @@ template <unsigned Threads, unsigned Blocks, class Kernel>
 class by_grid {
  public:
   by_grid(Kernel kernel, std::uint64_t n)
-      : grid_(on_gpu ? gpufs::simt::max_cooperative_grid<Threads, Blocks>(config(1), kernel) : 3),
+      : grid_(most_together<Threads, Blocks>(kernel)),
         space_(std::max(gpufs::par::scan_space::nbytes_for<element>(n, grid_, Threads),
                         gpufs::par::scan_space::nbytes_to_sort(grid_))),
         kernel_(kernel) {
     kernel_.space = {space_.get(), space_.size()};
     kernel_.to = to_.get();
   }
-  void operator()() const {
-#if GPUFS_ON_CUDA
-    gpufs::simt::launch<Threads, Blocks>(config(grid_), kernel_, bench_stream());
-#else
-    gpufs::simt::launch<Threads, Blocks>(config(grid_), kernel_);
-#endif
-  }
+  void operator()() const { launch_together<Threads, Blocks>({grid_, Threads}, kernel_); }
   said answer() const { return to_.read_one(); }
   void describe(measurement& m, const machine_facts& machine) const {
     m.details.emplace_back("threads_a_block", Threads);
@@ -160,10 +154,6 @@ class by_grid {
   }
 
  private:
-  static gpufs::simt::launch_config config(unsigned grid) {
-    return {.grid = grid, .block = Threads, .schedule = {.switch_percent = 0}, .cooperative = true};
-  }
-
   unsigned grid_;
   device_array<std::byte> space_;
   device_array<said> to_{1};
