@@ -176,7 +176,7 @@ step_bench() {
   export CUDA_VISIBLE_DEVICES=${gpus[0]}
   GPUFS_COMMIT=${GPUFS_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
   export GPUFS_COMMIT
-  for program in ${GPUFS_BENCHES:-hot cold batches small_batches admission first write products beside pointers arrays pointer_papers image_search cache staged ahead nvme host_cost sms updates parts bfs graphs scans scan_papers own_use par_files par_append vectors words query python}; do
+  for program in ${GPUFS_BENCHES:-hot cold batches small_batches admission first write products beside pointers arrays pointer_papers image_search cache staged ahead nvme host_cost sms updates parts bfs graphs scans scan_papers own_use own_lists par_files par_append vectors words query python}; do
     [ "$program" != python ] || { bench_python || rc=1; continue; }
     # shellcheck disable=SC2206
     options=(${GPUFS_BENCH_ARGS:-})
