@@ -189,3 +189,20 @@ def test_vectors_are_searched(arrays: Any, tmp_path: Path) -> None:
     figures = {case["name"]: case["figure"] for case in result["cases"]}
     assert 0.1 < figures["vectors_recall"] <= 1
     assert ("vectors_vs_faiss16" in figures) != any("faiss is not installed" in note for note in result["notes"])
+
+
+def test_scans_and_sorts_of_arrays_are_measured(arrays: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: Any = importlib.import_module("scans")
+    try:
+        out = tmp_path / "scans.json"
+        arguments = ("--device", "host", "--elements", "3000", "--keys", "1000", "--out", str(out))
+        assert scans.main([*arguments]) == 0
+        result = json.loads(out.read_text())
+        assert [case["name"] for case in result["cases"]] == ["py_scan_there"] * 2 + ["py_sort_there"] * 2
+        for case in result["cases"]:
+            assert case["verified"] and case["ceiling_is"] == "NumPy"
+            assert case["figure"] == pytest.approx(case["measured"] / case["ceiling"])
+        monkeypatch.setattr(scans.par, "scan", lambda x, engine: x)  # and so a wrong answer is found
+        assert scans.main([*arguments, "--only", "py_scan_there"]) == 1
+    finally:
+        sys.modules.pop("scans", None)
