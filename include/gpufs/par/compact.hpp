@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of an array in memory the elements that have a predicate: how many they are, and they alone, in their order. In kernels.
-// (Hillis and Steele, "Data parallel algorithms", CACM 1986: counting and enumerating.) docs/design/scans.md
+// Of an array in memory the elements that have a predicate: how many they are, their numbers, and they alone, in their order. In
+// kernels. (Hillis and Steele, "Data parallel algorithms", CACM 1986: counting and enumerating.) docs/design/scans.md
 #pragma once
+#include <cerrno>
+
+#include "gpufs/par/places.hpp"
 #include "gpufs/par/scan.hpp"
 
 namespace gpufs::par {
@@ -66,6 +69,17 @@ struct put_counted {
   }
 };
 
+// What becomes of an element: its number among those that are counted, if it is one of them.
+template <place_number Number>
+struct number_of {
+  template <bool Inclusive>
+  GPUFS_DEVICE Number result(std::uint64_t counts, std::uint64_t below) const {
+    return counts != 0 ? static_cast<Number>(below) : no_place<Number>;
+  }
+};
+template <class T, place_number Number, memory In = memory::any>
+using put_numbers = put_in_memory<false, Number, In, number_of<Number>, scan_space::items_a_row(sizeof(T))>;
+
 }  // namespace detail
 
 // Of n elements those with predicate(element), which is asked once for each and by any thread; of a group as of a grid. As scan.hpp
@@ -85,6 +99,19 @@ GPUFS_DEVICE std::uint64_t compact(Group group, const T* in, T* out, std::uint64
   return detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_counted<T>{out});
 }
 
+// Gives them their numbers: numbers[i] is how many of the elements before number i have the predicate, if it has it too, else
+// no_place. So they are numbered 0, 1, 2, ... in their order, and numbers may be places that `send` sends to (send.hpp). Returns
+// how many they are; or -EINVAL: Number cannot number n elements, and nothing is done.
+template <simt::group Group, scannable T, place_number Number, class Predicate>
+GPUFS_DEVICE scan_result<std::uint64_t> enumerate(Group group, const T* in, Number* numbers, std::uint64_t n,
+                                                  const Predicate& predicate) {
+  const simt::group_call call(group, "par::enumerate(in, numbers, n)", simt::memory_of_all{in, n}, simt::memory_of_all{numbers, n},
+                              n);
+  if (n > no_place<Number>) return {-EINVAL, 0};
+  const detail::counted_items<T, Predicate> from{{in}, predicate};
+  return {0, detail::scan_by_group(group, from, n, plus<std::uint64_t>{}, detail::put_numbers<T, Number>{{}, {numbers}})};
+}
+
 // The same by a grid.
 template <scannable T, class Predicate>
 GPUFS_DEVICE scan_result<std::uint64_t> count(simt::grid grid, const T* in, std::uint64_t n, const Predicate& predicate,
@@ -98,6 +125,15 @@ GPUFS_DEVICE scan_result<std::uint64_t> compact(simt::grid grid, const T* in, T*
   const detail::counted_items<T, Predicate, detail::memory::global> from{{in}, predicate};
   return detail::scan_by_grid(grid, "par::compact(in, out, n, space, nbytes, order)", in, out, from, n, plus<std::uint64_t>{},
                               space, scan_order::any, detail::put_counted<T>{out});
+}
+template <scannable T, place_number Number, class Predicate>
+GPUFS_DEVICE scan_result<std::uint64_t> enumerate(simt::grid grid, const T* in, Number* numbers, std::uint64_t n,
+                                                  const Predicate& predicate, const scan_space& space) {
+  if (n > no_place<Number>) return {-EINVAL, 0};
+  const detail::counted_items<T, Predicate, detail::memory::global> from{{in}, predicate};
+  return detail::scan_by_grid(grid, "par::enumerate(in, numbers, n, space, nbytes, order)", in, numbers, from, n,
+                              plus<std::uint64_t>{}, space, scan_order::any,
+                              detail::put_numbers<T, Number, detail::memory::global>{{}, {numbers}});
 }
 
 }  // namespace GPUFS_MACHINE

@@ -139,11 +139,11 @@ struct put_each : Put {
     }
   }
 };
-// An inclusive or an exclusive scan in memory, of elements T.
-template <bool Inclusive, class T, memory In, class Result>
+// An inclusive or an exclusive scan in memory, of results T, of which a thread has N side by side.
+template <bool Inclusive, class T, memory In, class Result, unsigned N = scan_space::items_a_row(sizeof(T))>
 struct put_in_memory : Result {
-  static constexpr unsigned n = scan_space::items_a_row(sizeof(T));
-  array_items<T, In> out;
+  static constexpr unsigned n = N;
+  array_items<T, In, n> out;
 
   GPUFS_DEVICE bool is_wide(std::uint64_t first) const { return out.is_wide(first); }
   template <class Row, class Below>

@@ -24,6 +24,7 @@ GROUP_SCAN = "include/gpufs/par/group_scan.hpp"
 ITEMS = "include/gpufs/par/detail/items.hpp"
 SCAN_BY_GRID = "include/gpufs/par/detail/scan_by_grid.hpp"
 LOOK_BACK = "include/gpufs/par/detail/look_back.hpp"
+COMPACT = "include/gpufs/par/compact.hpp"
 SCANS = "par_scan_cpu"
 ARRAY_SCAN = "include/gpufs/par/detail/array_scan_kernels.hpp"
 FILE_PIECES = "src/par/file_pieces.hpp"
@@ -447,6 +448,24 @@ BUGS = (
         "if (at + N > 64) bits |=",
         SCANS,
         "heads.are_the_same_several_at_a_time",
+    ),
+    Bug(
+        "who_has_it_not_is_numbered",
+        "elements that do not have the predicate get the number of the next one that has it",
+        COMPACT,
+        "return counts != 0 ? static_cast<Number>(below) : no_place<Number>;",
+        "return static_cast<Number>(counts != 0 ? below : below);",
+        SCANS,
+        "enumerate_of/2.elements_is_what_a_loop_gives",
+    ),
+    Bug(
+        "more_elements_than_numbers",
+        "elements are numbered by 32 bits that cannot count them",
+        COMPACT,
+        "  if (n > no_place<Number>) return {-EINVAL, 0};\n  const detail::counted_items<T, Predicate> from",
+        "  const detail::counted_items<T, Predicate> from",
+        SCANS,
+        "enumerated.elements_are_no_more_than_numbers_and_space_have_room_for",
     ),
     Bug(
         "a_pass_begins_where_another_ended",
