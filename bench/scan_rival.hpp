@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "device.hpp"
@@ -26,6 +28,15 @@ using element = std::uint32_t;
 // --- Data -------------------------------------------------------------------------------------------------------------------
 
 GPUFS_HOST_DEVICE element element_at(std::uint64_t i) { return static_cast<element>(word_of(i) >> 32); }
+// Of an array of T, which is element or float. Real numbers are -1, 0 or 1, whose sums are exact in any order.
+template <class T>
+GPUFS_HOST_DEVICE T value_at(std::uint64_t i) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(static_cast<int>(element_at(i) % 3) - 1);
+  } else {
+    return element_at(i);
+  }
+}
 GPUFS_HOST_DEVICE bool is_head_at(std::uint64_t i, std::uint64_t mean) { return i == 0 || scaled(word_of(~i), mean) == 0; }
 
 struct is_kept {
@@ -43,9 +54,10 @@ struct for_all {
     for (std::uint64_t i = me; i < n; i += all) work(i);
   }
 };
+template <class T>
 struct fill_elements {
-  element* to;
-  GPUFS_DEVICE void operator()(std::uint64_t i) const { to[i] = element_at(i); }
+  T* to;
+  GPUFS_DEVICE void operator()(std::uint64_t i) const { to[i] = value_at<T>(i); }
 };
 struct fill_numbers {
   element* to;
@@ -66,8 +78,9 @@ struct heads_to_bits {  // of 32 elements
     to[word] = bits;
   }
 };
+template <class T>
 struct count_different {
-  const element *a, *b;
+  const T *a, *b;
   std::uint64_t* count;
   GPUFS_DEVICE void operator()(std::uint64_t i) const {
     if (a[i] != b[i]) atomic_ref<std::uint64_t>(*count).add_relaxed(1);
@@ -84,19 +97,20 @@ struct settings {
   double for_each(std::uint64_t count, const Work& work) const {
     return run(on_gpu ? shape{machine.nprocessors * 8, 256} : shape{2, 64}, for_all<Work>{count, work});
   }
-  bool are_same(const device_array<element>& a, const device_array<element>& b, std::uint64_t count) const {
+  template <class T>
+  bool are_same(const device_array<T>& a, const device_array<T>& b, std::uint64_t count) const {
     const device_array<std::uint64_t> ndifferent(1);
-    for_each(count, count_different{a.get(), b.get(), ndifferent.get()});
+    for_each(count, count_different<T>{a.get(), b.get(), ndifferent.get()});
     return ndifferent.read_one() == 0;
   }
 };
 
 // The first elements of an answer, and its last one, against `wanted(i, so_far)` for i = 0, 1, ... and `last`.
-template <class Wanted>
-bool begins_with(const device_array<element>& got, std::uint64_t n, Wanted wanted) {
-  std::vector<element> first(std::min<std::uint64_t>(n, 1u << 20));
-  gpufs::simt::this_platform().copy_from_device(first.data(), got.get(), first.size() * sizeof(element));
-  element so_far = 0;
+template <class T, class Wanted>
+bool begins_with(const device_array<T>& got, std::uint64_t n, Wanted wanted) {
+  std::vector<T> first(std::min<std::uint64_t>(n, 1u << 20));
+  gpufs::simt::this_platform().copy_from_device(first.data(), got.get(), first.size() * sizeof(T));
+  T so_far = 0;
   for (std::uint64_t i = 0; i < first.size(); ++i) {
     so_far = wanted(i, so_far);
     if (first[i] != so_far) {
@@ -106,12 +120,13 @@ bool begins_with(const device_array<element>& got, std::uint64_t n, Wanted wante
   }
   return true;
 }
-inline element sum_on_host(std::uint64_t n) {
-  return static_cast<element>(sum_in_parallel(n, [](std::uint64_t begin, std::uint64_t end) {
-    std::uint64_t sum = 0;
-    for (std::uint64_t i = begin; i < end; ++i) sum += element_at(i);
-    return sum;
-  }));
+template <class T>
+T sum_on_host(std::uint64_t n) {
+  return static_cast<T>(static_cast<std::int64_t>(sum_in_parallel(n, [](std::uint64_t begin, std::uint64_t end) {
+    std::int64_t sum = 0;
+    for (std::uint64_t i = begin; i < end; ++i) sum += static_cast<std::int64_t>(value_at<T>(i));
+    return static_cast<std::uint64_t>(sum);
+  })));
 }
 
 // --- Ours -------------------------------------------------------------------------------------------------------------------
@@ -119,11 +134,20 @@ inline element sum_on_host(std::uint64_t n) {
 // What a call said, by one thread of the grid.
 struct said {
   std::int64_t error;
-  std::uint64_t all;
+  std::uint64_t all;  // by its bytes, of any type
+
+  template <class T>
+  T all_as() const {
+    T value;
+    std::memcpy(&value, &all, sizeof value);
+    return value;
+  }
 };
 template <class Result>
 GPUFS_DEVICE void say(said* to, const Result& result) {
-  if (gpufs::simt::this_grid().leader()) *to = {result.error, result.all};
+  if (!gpufs::simt::this_grid().leader()) return;
+  *to = {result.error, 0};
+  std::memcpy(&to->all, &result.all, sizeof result.all);
 }
 
 // A kernel on as many blocks as run at once, blocks of Threads of which Blocks fit on a multiprocessor; with space for a call of

@@ -5,7 +5,8 @@
 // par_scan_device: an inclusive scan of 2^28 elements of 4 bytes by one cooperative launch, as a share of cub::DeviceScan.
 // par_segscan_device: the same by segments whose lengths are random, 100 elements by default on average, as a share of
 // cub::DeviceScan::InclusiveSumByKey. Where segments begin ours read as a bit an element; CUB reads a key of 4 bytes an element,
-// the segment's number. par_segscan_bytes: the same, ours with a byte an element. par_sort_device, par_sort_pairs_device: of 2^26
+// the segment's number. par_segscan_bytes: the same, ours with a byte an element. par_scan_fixed_device: the scan of real numbers
+// of 4 bytes in fixed order, and in any, as a share of cub::DeviceScan of the same. par_sort_device, par_sort_pairs_device: of 2^26
 // keys, with a value of 4 bytes each or alone, in place, against cub::DeviceRadixSort. par_compact_device: half of the elements are
 // kept, against cub::DeviceSelect::If. par_reduce_device: against cub::DeviceReduce. par_scan_by_shape, par_segscan_by_shape,
 // par_compact_by_shape: blocks of other sizes, more or fewer of them; par_scan_by_rows: with more elements a thread, and without
@@ -25,20 +26,24 @@ namespace {
 
 using namespace bench;
 using gpufs::par::plus;
+using gpufs::par::scan_order;
 using gpufs::par::scan_space;
 
 // --- Ours -------------------------------------------------------------------------------------------------------------------
 
+template <class T>
 struct scan_job {
-  const element* in;
-  element* out;
+  const T* in;
+  T* out;
   std::uint64_t n;
   said* to;
   scan_space space;
 };
-struct scan_all : scan_job {
+template <class T, scan_order Order = scan_order::any>
+struct scan_all : scan_job<T> {
   GPUFS_DEVICE void operator()() const {
-    say(to, gpufs::par::inclusive_scan(gpufs::simt::this_grid(), in, out, n, plus<element>{}, space));
+    say(this->to,
+        gpufs::par::inclusive_scan(gpufs::simt::this_grid(), this->in, this->out, this->n, plus<T>{}, this->space, Order));
   }
 };
 // The same with other numbers of elements a thread, or without the request to the second-level cache for later tiles.
@@ -51,13 +56,12 @@ struct rows_of : gpufs::par::detail::array_items<const element, gpufs::par::deta
   }
 };
 template <unsigned Rows, elements Are>
-struct scan_by_rows : scan_job {
+struct scan_by_rows : scan_job<element> {
   GPUFS_DEVICE void operator()() const {
     namespace detail = gpufs::par::detail;
     const plus<element> op;
     say(to, detail::scan_by_grid(gpufs::simt::this_grid(), "scan_by_rows", in, out, rows_of<Rows, Are>{{in}}, n, op, space,
-                                 gpufs::par::scan_order::any,
-                                 detail::put_scan<true, plus<element>, detail::memory::global>{{op}, {out}}));
+                                 scan_order::any, detail::put_scan<true, plus<element>, detail::memory::global>{{op}, {out}}));
   }
 };
 template <class Heads>
@@ -141,15 +145,16 @@ void measure_copies(const settings& set, const device_array<element>& in, const 
 }
 
 // The elements, and room for both sides' answers.
+template <class T>
 struct arrays {
-  device_array<element> in, ours, theirs;
+  device_array<T> in, ours, theirs;
   explicit arrays(const settings& set, std::uint64_t n) : in(n), ours(n), theirs(on_gpu ? n : 1) {
-    set.for_each(n, fill_elements{in.get()});
+    set.for_each(n, fill_elements<T>{in.get()});
   }
 };
 
-template <class Ours>
-void measure_scan(const settings& set, const char* name, const std::string& label, const arrays& of, const Ours& ours,
+template <class T, class Ours>
+void measure_scan(const settings& set, const char* name, const std::string& label, const arrays<T>& of, const Ours& ours,
                   results& out) {
   const std::uint64_t n = set.n;
 #if GPUFS_ON_CUDA
@@ -161,10 +166,11 @@ void measure_scan(const settings& set, const char* name, const std::string& labe
   const no_preparation theirs;
 #endif
   const sides both = by_turns(set, ours, theirs, no_preparation{}, set.ncalls);
-  bool right = begins_with(of.ours, n, [](std::uint64_t i, element so_far) { return so_far + element_at(i); });
-  right = right && of.ours.read_one(n - 1) == sum_on_host(n) && static_cast<element>(ours.answer().all) == sum_on_host(n);
+  bool right = begins_with(of.ours, n, [](std::uint64_t i, T so_far) { return so_far + value_at<T>(i); });
+  const T all = sum_on_host<T>(n);
+  right = right && of.ours.read_one(n - 1) == all && ours.answer().template all_as<T>() == all;
   if (on_gpu) right = right && set.are_same(of.ours, of.theirs, n);
-  const double nbytes = 2 * of_elements * static_cast<double>(n);
+  const double nbytes = 2 * sizeof(T) * static_cast<double>(n);
   report(set, name, label, n, nbytes, nbytes, ours, both, right, out);
 }
 
@@ -188,7 +194,7 @@ struct segments {
 };
 
 template <class Ours>
-void measure_segments(const settings& set, const char* name, const std::string& label, const arrays& of,
+void measure_segments(const settings& set, const char* name, const std::string& label, const arrays<element>& of,
                       [[maybe_unused]] const segments& at, double head_nbytes, const Ours& ours, results& out) {
   const std::uint64_t n = set.n;
 #if GPUFS_ON_CUDA
@@ -208,7 +214,7 @@ void measure_segments(const settings& set, const char* name, const std::string& 
     last += element_at(i);
     if (is_head_at(i, set.mean)) break;
   }
-  right = right && of.ours.read_one(n - 1) == last && static_cast<element>(ours.answer().all) == last;
+  right = right && of.ours.read_one(n - 1) == last && ours.answer().template all_as<element>() == last;
   if (on_gpu) right = right && set.are_same(of.ours, of.theirs, n);
   const double count = static_cast<double>(n);
   report(set, name, label, n, (2 * of_elements + head_nbytes) * count, 3 * of_elements * count, ours, both, right, out);
@@ -219,7 +225,7 @@ void measure_sort(const settings& set, const char* name, results& out) {
   const std::uint64_t n = set.nsorted, nvalues = WithValues ? n : 1;
   const device_array<element> in(n), numbers(nvalues), keys(n), keys_space(n), values(nvalues), values_space(nvalues);
   const device_array<element> their_keys(on_gpu ? n : 1), their_values(on_gpu ? nvalues : 1);
-  set.for_each(n, fill_elements{in.get()});
+  set.for_each(n, fill_elements<element>{in.get()});
   set.for_each(nvalues, fill_numbers{numbers.get()});
   // Ours sorts in place.
   const auto prepare = [&] {
@@ -257,8 +263,8 @@ void measure_sort(const settings& set, const char* name, results& out) {
 }
 
 template <class Ours>
-void measure_compaction(const settings& set, const char* name, const std::string& label, const arrays& of, const Ours& ours,
-                        results& out) {
+void measure_compaction(const settings& set, const char* name, const std::string& label, const arrays<element>& of,
+                        const Ours& ours, results& out) {
   const std::uint64_t n = set.n;
   const std::uint64_t nkept = sum_in_parallel(n, [](std::uint64_t begin, std::uint64_t end) {
     std::uint64_t count = 0;
@@ -286,7 +292,7 @@ void measure_compaction(const settings& set, const char* name, const std::string
   report(set, name, label, n, nbytes, nbytes, ours, both, right, out);
 }
 
-void measure_reduction(const settings& set, const arrays& of, results& out) {
+void measure_reduction(const settings& set, const arrays<element>& of, results& out) {
   const std::uint64_t n = set.n;
   const usual<6, reduce_all> ours({of.in.get(), n, nullptr, {}}, n);
 #if GPUFS_ON_CUDA
@@ -297,18 +303,18 @@ void measure_reduction(const settings& set, const arrays& of, results& out) {
   const no_preparation theirs;
 #endif
   const sides both = by_turns(set, ours, theirs, no_preparation{}, set.ncalls);
-  const bool right = static_cast<element>(ours.answer().all) == sum_on_host(n);
+  const bool right = ours.answer().all_as<element>() == sum_on_host<element>(n);
   const double nbytes = of_elements * static_cast<double>(n);
   report(set, "par_reduce_device", "sum of 4-byte elements", n, nbytes, nbytes, ours, both, right, out);
 }
 
 template <unsigned Threads, unsigned Blocks>
-void measure_shape(arguments& args, const settings& set, const arrays& of, const segments& at, results& out) {
+void measure_shape(arguments& args, const settings& set, const arrays<element>& of, const segments& at, results& out) {
   const std::string label = std::to_string(Blocks) + " blocks of " + std::to_string(Threads) + " threads an SM";
   const auto heads = gpufs::par::heads_by_bits{at.bits.get()};
   if (args.wants("par_scan_by_shape")) {
     measure_scan(set, "par_scan_by_shape", label, of,
-                 by_grid<Threads, Blocks, scan_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+                 by_grid<Threads, Blocks, scan_all<element>>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
   }
   if (args.wants("par_segscan_by_shape")) {
     measure_segments(set, "par_segscan_by_shape", label, of, at, 1. / 8,
@@ -323,7 +329,7 @@ void measure_shape(arguments& args, const settings& set, const arrays& of, const
 }
 
 template <unsigned Threads, unsigned Blocks, unsigned Rows, elements Are = elements::fetched_ahead>
-void measure_rows(const settings& set, const arrays& of, results& out) {
+void measure_rows(const settings& set, const arrays<element>& of, results& out) {
   const std::string label = std::to_string(Blocks) + " blocks of " + std::to_string(Threads) + " threads an SM, " +
                             std::to_string(Rows * scan_space::items_a_row(sizeof(element))) + " elements a thread" +
                             (Are == elements::loaded ? ", not fetched ahead" : "");
@@ -332,13 +338,13 @@ void measure_rows(const settings& set, const arrays& of, results& out) {
 }
 
 void measure_over_elements(arguments& args, const settings& set, results& out) {
-  const arrays of(set, set.n);
+  const arrays<element> of(set, set.n);
   const segments at(set);
   const std::string mean = "segments of " + std::to_string(set.mean) + " elements, ";
   measure_copies(set, of.in, of.ours, out);
   if (args.wants("par_scan_device")) {
     measure_scan(set, "par_scan_device", "inclusive, sums of 4-byte elements", of,
-                 usual_scan<scan_all>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
+                 usual_scan<scan_all<element>>({of.in.get(), of.ours.get(), set.n, nullptr, {}}, set.n), out);
   }
   if (args.wants("par_segscan_device")) {
     using gpufs::par::heads_by_bits;
@@ -387,6 +393,15 @@ void measure_over_elements(arguments& args, const settings& set, results& out) {
 #endif
 }
 
+void measure_orders(const settings& set, results& out) {
+  const arrays<float> of(set, set.n);
+  const scan_job<float> job{of.in.get(), of.ours.get(), set.n, nullptr, {}};
+  measure_scan(set, "par_scan_fixed_device", "inclusive, sums of 4-byte real numbers in fixed order", of,
+               usual_scan<scan_all<float, scan_order::fixed>>({job}, set.n), out);
+  measure_scan(set, "par_scan_fixed_device", "inclusive, sums of 4-byte real numbers in any order", of,
+               usual_scan<scan_all<float>>({job}, set.n), out);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -407,6 +422,7 @@ int main(int argc, char** argv) {
                         "par_scan_by_shape", "par_segscan_by_shape", "par_compact_by_shape", "par_scan_by_rows"})) {
       measure_over_elements(args, set, out);
     }
+    if (args.wants("par_scan_fixed_device")) measure_orders(set, out);
     if (args.wants("par_sort_device")) measure_sort<false>(set, "par_sort_device", out);
     if (args.wants("par_sort_pairs_device")) measure_sort<true>(set, "par_sort_pairs_device", out);
     return out.finish();

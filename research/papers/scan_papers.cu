@@ -72,7 +72,7 @@ class papers {
  public:
   papers(const settings& set, std::uint64_t longest, results& out)
       : set_(set), out_(out), in_(longest), heads_(longest), ours_(longest), theirs_(longest) {
-    set.for_each(longest, fill_elements{in_.get()});
+    set.for_each(longest, fill_elements<element>{in_.get()});
     set.for_each(longest, fill_heads{heads_.get(), set.mean});
   }
 
