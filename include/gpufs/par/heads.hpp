@@ -67,6 +67,22 @@ struct heads_by_keys {
   GPUFS_DEVICE bool operator()(std::uint64_t i) const { return i == 0 || !(keys[i] == keys[i - 1]); }
 };
 
+namespace detail {
+// Of ascending numbers the place of the first from `begin` to `end` that is i or more; `end` if there is none.
+template <class Numbers>
+GPUFS_DEVICE std::uint64_t first_from(const Numbers& numbers, std::uint64_t begin, std::uint64_t end, std::uint64_t i) {
+  while (begin < end) {
+    const std::uint64_t middle = begin + (end - begin) / 2;
+    if (numbers[middle] < i) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+}  // namespace detail
+
 // The numbers of the elements with which one begins, in ascending order; equal ones (segments without elements) count once. Each
 // element is looked up by bisection.
 struct heads_by_offsets {
@@ -77,18 +93,7 @@ struct heads_by_offsets {
     return at < noffsets && offsets[at] == i;
   }
   // The place of the first of them that is i or more; noffsets if there is none.
-  GPUFS_DEVICE std::uint64_t first_from(std::uint64_t i) const {
-    std::uint64_t begin = 0, end = noffsets;
-    while (begin < end) {
-      const std::uint64_t middle = begin + (end - begin) / 2;
-      if (offsets[middle] < i) {
-        begin = middle + 1;
-      } else {
-        end = middle;
-      }
-    }
-    return begin;
-  }
+  GPUFS_DEVICE std::uint64_t first_from(std::uint64_t i) const { return detail::first_from(offsets, 0, noffsets, i); }
 };
 
 }  // namespace GPUFS_MACHINE

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a sparse matrix and a vector, y = A x, in kernels: by rows, from memory or through pointers into files, or by a
-// segmented scan. (Sengupta, Harris, Zhang, Owens, "Scan primitives for GPU computing", Graphics Hardware 2007.)
-// docs/design/spmv.md
+// Products of a sparse matrix and a vector, y = A x, in kernels: by rows or by a segmented scan, from memory or through pointers
+// into files. (Sengupta, Harris, Zhang, Owens, "Scan primitives for GPU computing", Graphics Hardware 2007.) docs/design/spmv.md
 #pragma once
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -97,6 +97,8 @@ class shared_part {
     block.sync();
   }
   GPUFS_DEVICE T operator[](std::uint64_t i) const { return i - first_ < n_ ? part_[i - first_] : static_cast<T>(x_[i]); }
+  // Of the rest, as pointers do.
+  GPUFS_DEVICE void unlink() const requires(detail::holds_pages<X>) { x_.unlink(); }
 
  private:
   struct part {
@@ -109,64 +111,158 @@ class shared_part {
 
 namespace detail {
 
-// All threads of a group, or a grid, call: 0, or -EINVAL, after which y is as before. wrong: a word that is 0.
-template <class Threads, class T>
-GPUFS_DEVICE int begin_rows(const Threads& threads, const csr_in_memory<T>& a, T* y, std::uint32_t* wrong) {
-  bool is_good = a.offsets[0] == 0;
-  for (std::uint64_t row = threads.rank(); row < a.nrows; row += threads.size()) {
-    is_good = is_good && a.offsets[row] <= a.offsets[row + 1];
+// Whether rows from `begin` to `end`, of which a thread looks at each step-th, ascend, and have none but the matrix's elements.
+template <class Matrix>
+GPUFS_DEVICE bool are_rows(const Matrix& a, std::uint64_t begin, std::uint64_t end, std::uint64_t step) {
+  for (std::uint64_t row = begin; row < end; row += step) {
+    const std::uint64_t first = a.offsets[row], last = a.offsets[row + 1];
+    if (first > last || last > a.nelements) return false;
   }
-  if (!is_good) simt::atomic_ref<std::uint32_t>(*wrong).store(1, std::memory_order_relaxed);
-  threads.sync();
-  if (simt::atomic_ref<std::uint32_t>(*wrong).load_relaxed() != 0) return -EINVAL;
-  for (std::uint64_t row = threads.rank(); row < a.nrows; row += threads.size()) {
-    if (a.offsets[row] == a.offsets[row + 1]) y[row] = T{};
-  }
-  return 0;
+  return true;
 }
+template <class Matrix, class T>
+GPUFS_DEVICE void clear_empty_rows(const Matrix& a, T* y, std::uint64_t begin, std::uint64_t end, std::uint64_t step) {
+  for (std::uint64_t row = begin; row < end; row += step) {
+    const std::uint64_t first = a.offsets[row], last = a.offsets[row + 1];
+    if (first == last) y[row] = T{};
+  }
+}
+
+// All that is in memory, of which no thread waits for a page.
+template <class Matrix, class X>
+inline constexpr bool is_in_memory = false;
+template <class T, class X>
+inline constexpr bool is_in_memory<csr_in_memory<T>, X> = !holds_pages<X>;
+
+// The products as elements of a scan, a row of them a thread at a time where pages may be waited for: their look-ups take
+// registers.
+template <memory In, class T, class Matrix, class Heads, class X>
+GPUFS_DEVICE auto products_of(const Matrix& a, const Heads& rows, const X& x, bool& has_columns) {
+  constexpr unsigned n = scan_space::items_a_row(sizeof(T));
+  const auto values = side_by_side<In, n>(a.values);
+  const auto columns = side_by_side<In, n>(a.columns);
+  constexpr unsigned nrows = is_in_memory<Matrix, X> ? scan_space::rows_by_segments(sizeof(T)) : 1;
+  using Products = csr_products<T, nrows, decltype(values), decltype(columns), Heads, X>;
+  return Products{values, columns, rows, x, a.ncolumns, has_columns};
+}
+template <class Matrix, class X>
+GPUFS_DEVICE void let_go_of_all(const Matrix& a, const X& x) {
+  let_go(a.offsets);
+  let_go(a.columns);
+  let_go(a.values);
+  let_go(x);
+}
+
+// For what the CPU machine compares: other parts are each thread's own.
+template <class T>
+GPUFS_DEVICE const void* in_memory(const T* p) {
+  return p;
+}
+template <class P>
+GPUFS_DEVICE const void* in_memory(const P&) {
+  return nullptr;
+}
+
+// What the threads of a grid agree on.
+struct words_to_multiply {
+  std::uint64_t nelements;  // that rows have
+  std::uint32_t wrong;
+};
+static_assert(sizeof(words_to_multiply) == 16);
 
 }  // namespace detail
 
-// The same for all rows, by a segmented scan of the products: threads have as many elements each, however long rows are. By all
-// threads of all blocks of a cooperative launch, which call with equal arguments and get equal results; global memory, of which y
-// overlaps nothing else. What any of them has written before is seen, and all see y. space: at least nbytes_to_multiply<T> bytes.
-// Real numbers are added in an order that differs from run to run. 0; -EINVAL: the space is too small, or offsets are no rows of
-// nelements at most, and y is as before; -EDOM: an element is in no column, and counts as none; -ETIMEDOUT: as scan.hpp has it, and
-// y is of no use.
+// The same by a segmented scan of the products: threads have as many elements each, however long rows are. Real numbers are added
+// in an order that depends on the group's size and on which row is the first. 0; -EINVAL: a row ends before it begins, or behind
+// the last element, or `end` is behind the last row, and y is as before; -EDOM: an element is in no column, and counts as none.
+template <simt::group Group, class Matrix, class X, class T>
+GPUFS_DEVICE int spmv_by_scan(Group group, const Matrix& a, const X& x, T* y, std::uint64_t begin, std::uint64_t end) {
+  const simt::group_call call(group, "par::spmv_by_scan(y, begin, end)", simt::memory_of_all{y, end}, begin, end);
+  if (end > a.nrows) return -EINVAL;
+  if (begin >= end) return 0;
+  if (group.any(!detail::are_rows(a, begin + group.rank(), end, group.size()))) return -EINVAL;
+  detail::clear_empty_rows(a, y, begin + group.rank(), end, group.size());
+  const auto edge = [&](std::uint64_t row) {  // one thread looks, so that all have the same, whatever a file does
+    return group.broadcast(group.leader() ? static_cast<std::uint64_t>(a.offsets[row]) : 0);
+  };
+  const std::uint64_t first = edge(begin), last = edge(end);
+  if (first >= last) return 0;
+
+  bool has_columns = true;
+  const auto offsets = a.offsets + static_cast<std::ptrdiff_t>(begin);  // nobody has looked at those of other rows
+  const auto rows = detail::heads_of(offsets, end - begin + 1);
+  const auto products = detail::products_of<detail::memory::any, T>(a, rows, x, has_columns);
+  const detail::put_row_sums<T, decltype(rows)> sums{rows, y + begin, first};
+  const auto all = detail::scan_by_group(group, products, first, last, segmented<plus<T>>{}, sums);
+  if (group.leader()) sums.put(last, all.of);
+  return group.any(!has_columns) ? -EDOM : 0;
+}
+
+// Of all rows, by all threads of all blocks of a cooperative launch, which call with equal arguments (pointers into files: with
+// their own, of the same elements) and get equal results; global memory, of which y overlaps nothing else. What any of them has
+// written before is seen, and all see y. space: at least nbytes_to_multiply<T> bytes, nelements being the last offset. Of a matrix
+// and x in memory real numbers are added in an order that differs from run to run; else in one that depends on the launch: each
+// block has a share of the elements side by side, and none waits for another's pages but where all meet. 0; -EINVAL: the space is
+// too small, or offsets are no rows of a.nelements at most, and y is as before; -EDOM: an element is in no column, and counts as
+// none; -ETIMEDOUT: as scan.hpp has it, of a matrix in memory, and y is of no use. Of files what cannot be read is 0, as pointers
+// say.
 template <class T>
 GPUFS_HOST_DEVICE constexpr std::uint64_t nbytes_to_multiply(std::uint64_t nelements, unsigned nblocks, unsigned nthreads) {
-  return 16 + scan_space::nbytes_for<T>(nelements, nblocks, nthreads);
+  return sizeof(detail::words_to_multiply) + scan_space::nbytes_for<T>(nelements, nblocks, nthreads);
 }
-template <class T>
-GPUFS_DEVICE int spmv_by_scan(simt::grid grid, const csr_in_memory<T>& a, const T* x, T* y, const scan_space& space) {
+template <class Matrix, class X, class T>
+GPUFS_DEVICE int spmv_by_scan(simt::grid grid, const Matrix& a, const X& x, T* y, const scan_space& space) {
   const simt::group_call call(grid.this_block(), "par::spmv_by_scan(offsets, nrows, x, ncolumns, y, space, nbytes)",
-                              simt::memory_of_all{a.offsets, a.nrows + 1}, a.nrows, simt::memory_of_all{x, a.ncolumns}, a.ncolumns,
-                              simt::memory_of_all{y, a.nrows}, simt::memory_of_all{space.data}, space.nbytes);
+                              simt::memory_of_all{detail::in_memory(a.offsets), a.nrows + 1}, a.nrows,
+                              simt::memory_of_all{detail::in_memory(x), a.ncolumns}, a.ncolumns, simt::memory_of_all{y, a.nrows},
+                              simt::memory_of_all{space.data}, space.nbytes);
+  const auto is_enough = [&](std::uint64_t n) {
+    return space.may_be_enough_for(n) && space.nbytes >= nbytes_to_multiply<T>(n, simt::grid_size(), simt::block_size());
+  };
+  if (!is_enough(0)) return -EINVAL;
   grid.sync();  // all have written the matrix, and those who used the space before are done
-  const std::uint64_t n = a.offsets[a.nrows];
-  if (n > a.nelements || !space.may_be_enough_for(n) ||
-      space.nbytes < nbytes_to_multiply<T>(n, simt::grid_size(), simt::block_size()))
-    return -EINVAL;
   detail::pieces_of_space pieces(space);
-  auto* const wrong = pieces.take<std::uint32_t>(1);
-  auto* const rest = pieces.take<std::byte>(0);
-  if (grid.leader()) *wrong = 0;
+  auto* const words = pieces.take<detail::words_to_multiply>(1);
+  if (grid.leader()) *words = {a.offsets[a.nrows], 0};
+  const simt::atomic_ref<std::uint32_t> wrong(words->wrong);
   grid.sync();
-  if (const int error = detail::begin_rows(grid, a, y, wrong); error != 0) return error;
+  const std::uint64_t n = words->nelements;
+  if (n > a.nelements || !is_enough(n)) return -EINVAL;
+  if (!detail::are_rows(a, grid.rank(), a.nrows, grid.size()) || (grid.leader() && a.offsets[0] != 0))
+    wrong.store(1, std::memory_order_relaxed);
+  detail::let_go_of_all(a, x);
+  grid.sync();
+  if (wrong.load_relaxed() != 0) return -EINVAL;
+  detail::clear_empty_rows(a, y, grid.rank(), a.nrows, grid.size());
 
-  const heads_by_offsets rows{a.offsets, a.nrows + 1};
-  const detail::csr_products<T, detail::memory::global> products{{a.values}, {a.columns}, rows, x, a.ncolumns, wrong};
-  const detail::put_row_sums<T> sums{rows, y};
+  bool has_columns = true;
+  const auto rows = detail::heads_of(a.offsets, a.nrows + 1);
+  const auto products = detail::products_of<detail::memory::global, T>(a, rows, x, has_columns);
+  const detail::put_row_sums<T, decltype(rows)> sums{rows, y, 0};
   const segmented<plus<T>> op{};
+  const scan_space for_scan{pieces.take<std::byte>(0), space.nbytes - sizeof *words};
   auto all = op.identity();
-  const scan_space for_scan{rest, space.nbytes - 16};
-  const int error = detail::scan_by_look_back(
-      grid, products, n, op, detail::look_back<segmented<plus<T>>>(for_scan, detail::tiles_of<decltype(products)>(n)), sums, all);
-  if (error != 0) return error;
+  if constexpr (detail::is_in_memory<Matrix, X>) {
+    const int error = detail::scan_by_look_back(grid, products, n, op, for_scan, sums, all);
+    if (error != 0) return error;
+  } else {
+    // No look-back: who waits for a tile there waits for its pages, too, and gives up after 10 s. Each block scans its share as if
+    // nothing were to the left of it, then puts its first sum right.
+    const simt::block block = grid.this_block();
+    const detail::scan_by_shares<segmented<plus<T>>> shares(for_scan);
+    const auto mine = shares.template share<decltype(products)>(block, n);
+    const auto of_mine = detail::scan_by_group(block, products, mine.begin, mine.end, op, sums);
+    detail::let_go_of_all(a, x);
+    shares.say(grid, of_mine);
+    const auto left = shares.of_first(block, simt::block_rank(), op);
+    if (block.leader()) sums.mend(mine.begin, mine.end, left.of);
+    all = shares.of_first(block, simt::grid_size(), op);
+  }
   if (grid.leader() && n != 0) sums.put(n, all.of);
-  const bool has_columns = simt::atomic_ref<std::uint32_t>(*wrong).load_relaxed() == 0;
+  if (!has_columns) wrong.store(1, std::memory_order_relaxed);
+  detail::let_go_of_all(a, x);
   grid.sync();
-  return has_columns ? 0 : -EDOM;
+  return wrong.load_relaxed() == 0 ? 0 : -EDOM;
 }
 
 }  // namespace GPUFS_MACHINE

@@ -78,8 +78,7 @@ class scan_by_shares {
     return all;
   }
 
- private:
-  // The elements of the caller's block.
+  // What these are made of, for callers that read elements but once. The elements of the caller's block.
   struct stretch {
     std::uint64_t begin, end;
   };
@@ -90,7 +89,17 @@ class scan_by_shares {
     if (begin >= n) return {n, n};
     return {begin, n - begin < ntiles * size ? n : begin + ntiles * size};
   }
-  // All of it combined.
+  // Says what all of it is combined. All have met since they used the space before, and meet here.
+  GPUFS_DEVICE void say(simt::grid grid, const T& mine) const {
+    if (grid.this_block().leader()) of_blocks_[simt::block_rank()] = mine;
+    grid.sync();
+  }
+  // What the first blocks' shares are, for all threads of a block.
+  GPUFS_DEVICE T of_first(simt::block block, std::uint64_t nblocks, const Op& op) const {
+    return scan_by_group(block, array_items<const T>{of_blocks_}, nblocks, op, put_nothing{});
+  }
+
+ private:
   template <class Items>
   GPUFS_DEVICE static T of_share(simt::block block, const Items& from, std::uint64_t n, const Op& op) {
     const stretch all = share<Items>(block, n);
@@ -100,11 +109,7 @@ class scan_by_shares {
   GPUFS_DEVICE void say_shares(simt::grid grid, const Items& from, std::uint64_t n, const Op& op) const {
     grid.sync();  // all have written the elements, and those who used the space before are done
     const T mine = of_share(grid.this_block(), from, n, op);
-    if (grid.this_block().leader()) of_blocks_[simt::block_rank()] = mine;
-    grid.sync();
-  }
-  GPUFS_DEVICE T of_first(simt::block block, std::uint64_t nblocks, const Op& op) const {
-    return scan_by_group(block, array_items<const T>{of_blocks_}, nblocks, op, put_nothing{});
+    say(grid, mine);
   }
 
   T* of_blocks_;
