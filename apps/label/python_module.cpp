@@ -43,6 +43,12 @@ class regions {
  public:
   regions(const std::string& engine, std::uint64_t npixels, std::uint64_t width, bool corners, int device)
       : labeler_(make_labeler(engine, {npixels, corners, device})), width_(width), strips_(width, corners) {}
+  ~regions() {
+    const unlocked others;
+    labeler_.reset();
+  }
+  regions(const regions&) = delete;
+  regions& operator=(const regions&) = delete;
 
   void label(std::uintptr_t pixels, std::uint64_t height, std::optional<std::uint32_t> background, std::uintptr_t seam,
              std::uintptr_t labels) {

@@ -5,42 +5,20 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "apps/lex/lexer.hpp"
 #include "gpufs/gpufs.hpp"
+#include "gpufs/par/file_pieces.hpp"
 #include "gpufs/par/lex.hpp"
 
 namespace gpufs::apps::lex {
 inline namespace GPUFS_MACHINE {
-
-// Each warp reads parts of a piece.
-struct read_piece {
-  static constexpr std::uint64_t part_nbytes = 64 << 10;
-  file of;
-  std::uint8_t* to;
-  std::uint64_t nbytes, offset;
-  std::int64_t* error;  // of any part, a negative errno; or stays as it is
-
-  GPUFS_DEVICE void operator()() const {
-    const auto warp = this_warp();
-    for (std::uint64_t begin = simt::global_warp_rank() * part_nbytes; begin < nbytes;
-         begin += simt::global_warp_count() * part_nbytes) {
-      const std::uint64_t n = nbytes - begin < part_nbytes ? nbytes - begin : part_nbytes;
-      const std::int64_t got = pread(warp, of, to + begin, n, static_cast<std::int64_t>(offset + begin));
-      if (got == static_cast<std::int64_t>(n) || !warp.leader()) continue;
-      simt::atomic_ref<std::int64_t>(*error).store(got < 0 ? got : -ESTALE, std::memory_order_relaxed);
-    }
-  }
-};
-
-// All bytes are read once, so none gets a frame where the device reads the file itself.
-struct say_read_once {
-  file of;
-  GPUFS_DEVICE void operator()() const { advise(this_warp(), of, 0, 0, advice::noreuse); }
-};
 
 struct lex_kernel {
   par::lex_view table;
@@ -68,21 +46,15 @@ class device_lexer final : public lexer {
         path_(std::filesystem::canonical(path)),  // a mount follows no link out of its root
         fs_(path_.parent_path().string(), mount_options_of(options)),
         device_(fs_.device()),
-        opened_(opened()),
         table_(table, device_),
         nblocks_(blocks_to_lex()),
         space_(par::lex_space::nbytes_for(piece_nbytes(), table.nstates(), nblocks_, nthreads), device_),
-        texts_{array<std::uint8_t>(piece_nbytes(), device_), array<std::uint8_t>(piece_nbytes(), device_)},
         offsets_(piece_nbytes() + 1, device_),
         kinds_(piece_nbytes() + 1, device_),
         result_(1, device_),
-        read_error_(1, device_),
-        reads_(device_),
         lexes_(device_) {
     const simt::on_device here(device_);
-    simt::load<read_piece, nthreads, least_blocks>();  // before any of them runs
-    simt::load<lex_kernel, nthreads, least_blocks>();
-    simt::launch({}, say_read_once{opened_.ref()});
+    simt::load<lex_kernel, nthreads, least_blocks>();  // before kernels wait for the host that read
   }
 
  private:
@@ -96,13 +68,6 @@ class device_lexer final : public lexer {
     all.cache_nbytes = GPUFS_ON_CUDA ? 256 << 20 : 4 << 20;
     return all;
   }
-  host_file opened() const {
-    try {
-      return {fs_, path_.filename().string()};
-    } catch (const std::system_error& error) {
-      file_->fail(error.code().value());
-    }
-  }
   // Half of what there is room for: reads run beside it.
   unsigned blocks_to_lex() const {
     const simt::on_device here(device_);
@@ -110,37 +75,40 @@ class device_lexer final : public lexer {
     return std::clamp(most / 2, 1u, GPUFS_ON_CUDA ? 1u << 16 : 4u);
   }
 
-  void begin_read() {
-    const std::uint64_t n = std::min(piece_nbytes(), nbytes() - nread_);
-    simt::launch<nthreads, least_blocks>(
-        config(GPUFS_ON_CUDA ? 256 : 2),
-        read_piece{opened_.ref(), texts_[nread_ / piece_nbytes() % 2].get(), n, nread_, read_error_.get()}, reads_);
-    nread_ += n;
-  }
   static simt::launch_config config(unsigned nblocks) {
     simt::launch_config of{.grid = nblocks, .block = nthreads};
     of.schedule.timeout_ns = 0;  // what waits inside has its own deadline
     return of;
   }
 
-  par::lex_place lex_piece(const par::lex_place& at, found_tokens& to) override {
-    const std::uint64_t n = std::min(piece_nbytes(), nbytes() - at.offset);
-    if (n == 0) return at;
-    const simt::on_device here(device_);
-    if (nread_ <= at.offset) {  // the first piece, wherever it begins
-      nread_ = at.offset;
-      begin_read();
+  // The piece that begins there: of the first one anywhere, and then behind the one before.
+  std::span<const std::byte> next_from(std::uint64_t offset) {
+    try {
+      if (!pieces_) {
+        pieces_.emplace(fs_, path_.filename().string(), std::nullopt, piece_nbytes(), offset);
+        if (pieces_->nbytes() != nbytes() - offset) file_->fail(ESTALE);
+      }
+      return pieces_->next();
+    } catch (const std::system_error& error) {
+      file_->fail(error.code().value());
+    } catch (const std::invalid_argument&) {  // it ends before
+      file_->fail(ESTALE);
+    } catch (const gpufs::error& error) {
+      file_->fail(error.number());
     }
-    reads_.wait();
-    if (const std::int64_t error = read_error_.read_one(); error != 0) file_->fail(static_cast<int>(-error));
-    const std::uint8_t* const text = texts_[at.offset / piece_nbytes() % 2].get();
-    if (nread_ != nbytes()) begin_read();
+  }
+
+  par::lex_place lex_piece(const par::lex_place& at, found_tokens& to) override {
+    if (at.offset == nbytes()) return at;
+    const simt::on_device here(device_);
+    const std::span<const std::byte> piece = next_from(at.offset);
+    const auto* const text = reinterpret_cast<const std::uint8_t*>(piece.data());
     simt::launch_config of_all = config(nblocks_);
     of_all.cooperative = true;
     simt::launch<nthreads, least_blocks>(of_all,
                                          lex_kernel{table_.view(),
                                                     at,
-                                                    {text, n, at.offset + n == nbytes()},
+                                                    {text, piece.size(), at.offset + piece.size() == nbytes()},
                                                     {offsets_.get(), kinds_.get(), piece_nbytes() + 1},
                                                     {space_.get(), space_.size()},
                                                     result_.get()},
@@ -161,17 +129,14 @@ class device_lexer final : public lexer {
   std::filesystem::path path_;
   mount fs_;
   simt::platform& device_;
-  host_file opened_;
   par::device_lex_table table_;
-  std::uint64_t nread_ = 0;  // how far reads have come that were begun
   unsigned nblocks_;
   array<std::byte> space_;
-  array<std::uint8_t> texts_[2];  // one is lexed, while the other is read
   array<std::uint64_t> offsets_;
   array<std::uint8_t> kinds_;
   array<par::lex_result> result_;
-  array<std::int64_t> read_error_;
-  simt::stream reads_, lexes_;  // their ends wait for kernels, which use the others
+  simt::stream lexes_;
+  std::optional<par::file_pieces> pieces_;  // its end waits for kernels that read
 };
 
 inline std::unique_ptr<lexer> make_lexer(const std::string& path, const par::lex_table& table, const lexer_options& options) {

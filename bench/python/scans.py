@@ -111,7 +111,7 @@ def measure(name: str, dtype: str, options: Options, results: Results, on: Gpu |
         "G/s",
         ceiling=rates[best],
         ceiling_is=best,
-        verified=right["gpufs"],
+        verified=right["gpufs"] and right[best],
         details={f"{way} G/s": rate for way, rate in rates.items() if way not in ("gpufs", best)},
     )
 

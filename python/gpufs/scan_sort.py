@@ -256,13 +256,16 @@ def _of_array_there(
     library: tensors.Library, place: tensors.Place, x: Any, out: Any, work_of: Callable[[str], Work], keep_shape: bool
 ) -> Any:
     """The same of an array that is on a GPU, and stays there: in the caller's stream, for which this waits."""
-    dtype = tensors.dtype_of(x.dtype)
+    try:
+        dtype = tensors.dtype_of(x.dtype)
+    except TypeError:  # that only torch has
+        raise GpufsError(f"elements of {x.dtype} are not scanned or sorted; there are {', '.join(TYPES)}") from None
     if element := tensors.element_of(dtype):
         raise GpufsError(f"elements of {element} are not scanned or sorted; there are {', '.join(TYPES)}")
     work = work_of(type_of(dtype)).there
     assert work is not None
     if work.engine != place.machine:
-        raise GpufsError(f"x: is on {place}, where engine {work.engine} does not work: leave `engine` out, or copy x")
+        raise GpufsError(f"x: is on {place}, where engine {work.engine} does not work: copy x to the host for that")
     if work.device is not None and device_of(work.engine, work.device) != place.device:
         raise GpufsError(f"device: x is on {place}, not on {work.device}")
     n, shape = math.prod(x.shape), tuple(x.shape)
@@ -279,7 +282,7 @@ def _of_array_there(
     if begin < out_begin + nbytes and out_begin < begin + nbytes:
         raise GpufsError("out: shares memory with x")
     if work.copies:
-        result[...] = elements
+        library.copy(result, elements)
     library.synchronize(place)
     work.run(place.device, begin, out_begin, nbytes)
     return result

@@ -74,6 +74,10 @@ class Library(Protocol):
         """In C order: the same memory, or a copy."""
         ...
 
+    def copy(self, to: Any, array: Any) -> None:
+        """To one that lies where it does, of its shape and dtype."""
+        ...
+
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         """Whether rows cannot go there: another dtype or shape, not in C order, not writable."""
         ...
@@ -117,6 +121,9 @@ class NumpyLibrary:
 
     def in_order(self, array: Any) -> Any:
         return np.ascontiguousarray(array)
+
+    def copy(self, to: Any, array: Any) -> None:
+        to[...] = array
 
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         return not (out.shape == shape and out.dtype == dtype and out.flags.c_contiguous and out.flags.writeable)
@@ -194,6 +201,9 @@ class TorchLibrary:
 
     def in_order(self, array: Any) -> Any:
         return array.detach().resolve_conj().resolve_neg().contiguous()
+
+    def copy(self, to: Any, array: Any) -> None:
+        to.copy_(array)
 
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         return not (
@@ -288,6 +298,10 @@ class CupyLibrary:
     def in_order(self, array: Any) -> Any:
         with self.cupy.cuda.Device(array.device.id):
             return self.cupy.ascontiguousarray(array)
+
+    def copy(self, to: Any, array: Any) -> None:
+        with self.cupy.cuda.Device(array.device.id):
+            to[...] = array
 
     def why_not(self, out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
         return not (out.shape == shape and out.dtype == dtype and out.flags.c_contiguous)

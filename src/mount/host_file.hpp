@@ -11,11 +11,11 @@
 #include <system_error>
 #include <utility>
 
+#include "../simt/answer_of.hpp"
 #include "gpufs/file/open.hpp"
 #include "gpufs/file/prefetch.hpp"
 #include "gpufs/mount/detail/inside.hpp"
 #include "gpufs/pointer/map.hpp"
-#include "gpufs/simt/detail/pinned_answer.hpp"
 #include "gpufs/simt/launch.hpp"
 
 namespace gpufs {
@@ -80,17 +80,6 @@ struct map_for_host {
   }
 };
 
-template <unsigned MaxThreads = 0, unsigned MinBlocks = 0, class Kernel, class Answer>
-Answer answer_of(simt::platform& device, Kernel kernel, Answer* Kernel::*where, unsigned nthreads) {
-  static_assert(sizeof(Answer) <= simt::runtime::pinned_answer::nbytes);
-  const simt::on_device here(device);
-  const simt::runtime::pinned_answer answer(device);
-  auto* result = static_cast<Answer*>(answer.get());
-  kernel.*where = result;
-  simt::launch<MaxThreads, MinBlocks>({.grid = 1, .block = nthreads}, kernel);
-  return *result;
-}
-
 }  // namespace detail
 
 host_file::host_file(const host_mount& fs, const std::string& path, int flags)
@@ -104,7 +93,7 @@ host_file::host_file(const host_mount& fs, const std::string& path, int flags)
   if (path.find('\0') != std::string::npos) fail(EINVAL, "open");
   if (path.size() >= sizeof kernel.path) fail(ENAMETOOLONG, "open");
   std::memcpy(kernel.path, path.c_str(), path.size() + 1);
-  const file opened = detail::answer_of(*device_, kernel, &detail::open_for_host::opened, simt::warp_lanes);
+  const file opened = simt::answer_of(*device_, kernel, &detail::open_for_host::opened, simt::warp_lanes);
   if (opened.error() != 0) fail(-opened.error(), "open");
   file_ = opened;
 }
@@ -132,7 +121,7 @@ void host_file::advise(advice what, std::int64_t offset, std::size_t nbytes) con
   int error = file_.error() != 0 || process_ != ::getpid() ? -EBADF : 0;
   using kernel = detail::advise_for_host;
   if (error == 0)
-    error = detail::answer_of(*device_, kernel{file_, what, offset, nbytes, nullptr}, &kernel::result, simt::warp_lanes);
+    error = simt::answer_of(*device_, kernel{file_, what, offset, nbytes, nullptr}, &kernel::result, simt::warp_lanes);
   if (error != 0) fail(-error, "advise");
 }
 
@@ -140,8 +129,8 @@ detail::made_mapping host_file::map(std::int64_t offset, std::int64_t count, map
                                     std::uint32_t alignment) const {
   if (file_.error() != 0 || process_ != ::getpid()) fail(EBADF, "map_array");
   using kernel = detail::map_for_host;
-  const detail::made_mapping made = detail::answer_of(*device_, kernel{file_, offset, count, flags, nbytes, alignment, nullptr},
-                                                      &kernel::result, simt::warp_lanes);
+  const detail::made_mapping made =
+      simt::answer_of(*device_, kernel{file_, offset, count, flags, nbytes, alignment, nullptr}, &kernel::result, simt::warp_lanes);
   const int error = detail::error_of(made.name);
   if (error != 0) fail(-error, "map_array");
   return made;
@@ -151,7 +140,7 @@ void host_file::close() {
   if (file_.error() != 0 || process_ != ::getpid()) return;
   using kernel = detail::close_for_host;
   const unsigned nthreads = file_table::may_write(file_.number()) ? detail::close_nthreads : simt::warp_lanes;
-  const int error = detail::answer_of<detail::close_nthreads, detail::close_nblocks>(
+  const int error = simt::answer_of<detail::close_nthreads, detail::close_nblocks>(
       *device_, kernel{std::exchange(file_, file()), nullptr}, &kernel::result, nthreads);
   if (error != 0) fail(-error, "close");
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "gpufs/par/file_pieces.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +12,9 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <system_error>
 
+#include "../simt/answer_of.hpp"
 #include "gpufs/file/open.hpp"
 #include "gpufs/file/paths.hpp"
 #include "gpufs/file/prefetch.hpp"
@@ -22,7 +25,9 @@ namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 namespace {
 
-constexpr unsigned nthreads = GPUFS_ON_CUDA ? 256 : 64, least_blocks = 2, nblocks = GPUFS_ON_CUDA ? 256 : 2;
+// So few blocks that those of the caller's kernels run beside them: half a multiprocessor each.
+constexpr unsigned nthreads = GPUFS_ON_CUDA ? 256 : 64, least_blocks = 2, nblocks = GPUFS_ON_CUDA ? 64 : 2;
+constexpr unsigned nthreads_to_sync = nthreads;
 
 // Each warp reads, or writes, parts of a piece.
 template <class Work>
@@ -31,10 +36,8 @@ GPUFS_DEVICE void each_part(std::uint64_t nbytes, std::int64_t& error, const Wor
   const auto warp = this_warp();
   for (std::uint64_t begin = simt::global_warp_rank() * part_nbytes; begin < nbytes;
        begin += simt::global_warp_count() * part_nbytes) {
-    const std::uint64_t n = nbytes - begin < part_nbytes ? nbytes - begin : part_nbytes;
-    const std::int64_t got = work(warp, begin, n);
-    if (got == static_cast<std::int64_t>(n) || !warp.leader()) continue;
-    simt::atomic_ref<std::int64_t>(error).store(got < 0 ? got : -ESTALE, std::memory_order_relaxed);
+    const std::int64_t failed = work(warp, begin, nbytes - begin < part_nbytes ? nbytes - begin : part_nbytes);
+    if (failed != 0 && warp.leader()) simt::atomic_ref<std::int64_t>(error).store(failed, std::memory_order_relaxed);
   }
 }
 struct read_piece {
@@ -43,8 +46,10 @@ struct read_piece {
   std::uint64_t nbytes, offset;
   std::int64_t* error;
   GPUFS_DEVICE void operator()() const {
-    each_part(nbytes, *error, [&](auto warp, std::uint64_t begin, std::uint64_t n) {
-      return pread(warp, of, to + begin, n, static_cast<std::int64_t>(offset + begin));
+    each_part(nbytes, *error, [&](auto warp, std::uint64_t begin, std::uint64_t n) -> std::int64_t {
+      const std::int64_t got = pread(warp, of, to + begin, n, static_cast<std::int64_t>(offset + begin));
+      if (got == static_cast<std::int64_t>(n)) return 0;
+      return got < 0 ? got : -ESTALE;  // it is shorter than it was
     });
   }
 };
@@ -54,8 +59,13 @@ struct write_piece {
   std::uint64_t nbytes, offset;
   std::int64_t* error;
   GPUFS_DEVICE void operator()() const {
-    each_part(nbytes, *error, [&](auto warp, std::uint64_t begin, std::uint64_t n) {
-      return pwrite(warp, of, from + begin, n, static_cast<std::int64_t>(offset + begin));
+    each_part(nbytes, *error, [&](auto warp, std::uint64_t begin, std::uint64_t n) -> std::int64_t {
+      for (std::uint64_t done = 0; done < n;) {  // what did not go says why when it is tried again
+        const std::int64_t got = pwrite(warp, of, from + begin + done, n - done, static_cast<std::int64_t>(offset + begin + done));
+        if (got <= 0) return got < 0 ? got : -EIO;
+        done += static_cast<std::uint64_t>(got);
+      }
+      return 0;
     });
   }
 };
@@ -66,7 +76,7 @@ struct size_of_file {
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const file_status got = fstat(warp, of);
-    if (warp.leader()) *answer = got.nbytes;
+    if (warp.leader()) *answer = got.error != 0 ? got.error : got.nbytes;
   }
 };
 struct sync_written {
@@ -78,51 +88,96 @@ struct sync_written {
     if (block.leader()) *answer = error;
   }
 };
+using path_text = char[names::max_path_nbytes + 1];
 struct change_name {
   mount_ref fs;
-  const char *from, *to;  // nullptr: it is removed
+  bool removes;
   std::int64_t* answer;
+  path_text from, to;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
-    const int error = to == nullptr ? unlink(warp, fs, from) : rename(warp, fs, from, to);
+    const int error = removes ? unlink(warp, fs, from) : rename(warp, fs, from, to);
     if (warp.leader()) *answer = error;
+  }
+};
+struct mode_of_path {
+  mount_ref fs;
+  std::int64_t* answer;
+  path_text path;
+  GPUFS_DEVICE void operator()() const {
+    const auto warp = this_warp();
+    const path_status got = stat(warp, fs, path);
+    if (warp.leader()) *answer = got.error != 0 ? got.error : static_cast<std::int64_t>(got.mode);
   }
 };
 
 template <class Kernel>
-std::int64_t answer_of(simt::platform& device, Kernel kernel, unsigned nwarps = 1) {
-  const simt::on_device here(device);
-  const simt::device_array<std::int64_t> answer(1, device);
-  kernel.answer = answer.get();
-  simt::launch_config config{.grid = 1, .block = nwarps * simt::warp_lanes};
-  config.schedule.timeout_ns = 0;  // what waits inside has its own deadline
-  simt::launch(config, kernel);
-  return answer.read_one();
+std::int64_t answer_of(simt::platform& device, const Kernel& kernel, unsigned threads = simt::warp_lanes) {
+  return simt::answer_of(device, kernel, &Kernel::answer, threads);
+}
+// A path that opens: it has its length.
+void copy_path(const std::string& path, path_text& to) {
+  std::memcpy(to, path.c_str(), std::min(path.size() + 1, sizeof to));
+  to[sizeof to - 1] = '\0';
 }
 
-std::string name_beside(const std::string& path) {
+change_name renamed_or_removed(const mount_ref& fs, bool removes, const std::string& from, const std::string& to) {
+  change_name kernel{fs, removes, nullptr, {}, {}};
+  copy_path(from, kernel.from);
+  copy_path(to, kernel.to);
+  return kernel;
+}
+
+host_file made_beside(const host_mount& fs, const std::string& path) {
   static std::atomic<unsigned> number = 0;
-  return path + "." + std::to_string(::getpid()) + "-" + std::to_string(number++) + ".unfinished";
+  for (;;) {
+    try {
+      const std::string name = path + "." + std::to_string(::getpid()) + "-" + std::to_string(number++) + ".unfinished";
+      return {fs, name, O_GWRONCE | O_CREAT | O_EXCL};
+    } catch (const std::system_error& error) {
+      if (error.code().value() != EEXIST) throw;  // of a process that was killed, or of another mount
+    }
+  }
 }
 
 }  // namespace
 
 file_pieces::file_pieces(const host_mount& fs, const std::string& from, const std::optional<std::string>& to,
-                         std::uint64_t piece_nbytes)
-    : fs_(mount_inside(fs).resident()), device_(fs.device()), from_(fs, from), piece_nbytes_(piece_nbytes), errors_(1, device_) {
+                         std::uint64_t piece_nbytes, std::uint64_t begin)
+    : fs_(mount_inside(fs).resident()),
+      device_(fs.device()),
+      from_(fs, from),
+      begin_(begin),
+      piece_nbytes_(piece_nbytes),
+      errors_(1, device_) {
   if (piece_nbytes == 0) throw std::invalid_argument("gpufs::par::file_pieces: a piece has a byte at least");
+  {
+    // Now, as else they would be loaded while kernels wait for the host.
+    const simt::on_device here(device_);
+    simt::load<read_piece, nthreads, least_blocks>();
+    simt::load<write_piece, nthreads, least_blocks>();
+    simt::load<size_of_file>();
+    simt::load<sync_written>();
+    simt::load<change_name>();
+    simt::load<mode_of_path>();
+  }
   from_.advise(advice::noreuse);  // each byte is read once
-  nbytes_ = static_cast<std::uint64_t>(answer_of(device_, size_of_file{from_.ref(), nullptr}));
+  const std::int64_t size = answer_of(device_, size_of_file{from_.ref(), nullptr});
+  if (size < 0) fail(size, from, "cannot be read");
+  if (begin > static_cast<std::uint64_t>(size)) throw std::invalid_argument("gpufs::par::file_pieces: the file ends before");
+  nbytes_ = static_cast<std::uint64_t>(size) - begin;
   npieces_ = nbytes_ / piece_nbytes_ + (nbytes_ % piece_nbytes_ != 0 ? 1 : 0);
   for (int i = 0; i < 3; ++i) buffers_.push_back(std::make_unique<buffer>(std::min(piece_nbytes_, nbytes_), device_));
-  const simt::on_device here(device_);
-  simt::load<read_piece, nthreads, least_blocks>();  // before any of them runs
-  simt::load<write_piece, nthreads, least_blocks>();
   if (!to) return;
   to_ = *to;
-  const std::string beside = name_beside(to_);
-  out_.emplace(fs, beside, O_GWRONCE | O_CREAT | O_EXCL);
-  unfinished_ = beside;
+  out_.emplace(made_beside(fs, to_));
+  unfinished_ = out_->path();
+  mode_of_path there{fs_, nullptr, {}};
+  copy_path(to_, there.path);
+  if (const std::int64_t mode = answer_of(device_, there); mode >= 0 && S_ISDIR(static_cast<mode_t>(mode))) {
+    remove();
+    throw std::system_error(EISDIR, std::generic_category(), to_);
+  }
 }
 
 file_pieces::~file_pieces() {
@@ -142,7 +197,7 @@ void file_pieces::begin_read() {
   config.schedule.timeout_ns = 0;
   const buffer& to = buffer_of(nread_);
   simt::launch<nthreads, least_blocks>(
-      config, read_piece{from_.ref(), to.bytes.get(), nbytes_of(nread_), nread_ * piece_nbytes_, &errors_.get()->of_reads},
+      config, read_piece{from_.ref(), to.bytes.get(), nbytes_of(nread_), begin_ + nread_ * piece_nbytes_, &errors_.get()->of_reads},
       to.turns);
   ++nread_;
 }
@@ -184,18 +239,21 @@ void file_pieces::fail(std::int64_t error, const std::string& path, const char* 
 
 void file_pieces::finish() {
   if (!out_) return;
+  if (ngiven_ != npieces_) throw std::logic_error("gpufs::par::file_pieces: not all pieces have come");
   try {
     begin_write();
     for (const auto& each : buffers_) each->turns.wait();
     check();
-    if (const std::int64_t error = answer_of(device_, sync_written{out_->ref(), nullptr}, 4); error != 0) {
-      fail(error, to_, "cannot be written");
+    const auto must = [&](std::int64_t error) {
+      if (error != 0) fail(error, to_, "cannot be written");
+    };
+    must(answer_of(device_, sync_written{out_->ref(), nullptr}, nthreads_to_sync));
+    try {
+      out_->close();
+    } catch (const std::system_error& error) {
+      must(-error.code().value());
     }
-    out_->close();
-    const auto from = simt::device_string(unfinished_, device_), to = simt::device_string(to_, device_);
-    if (const std::int64_t error = answer_of(device_, change_name{fs_, from.get(), to.get(), nullptr}); error != 0) {
-      fail(error, to_, "cannot be written");
-    }
+    must(answer_of(device_, renamed_or_removed(fs_, false, unfinished_, to_)));
   } catch (...) {
     remove();
     throw;
@@ -208,8 +266,8 @@ void file_pieces::finish() {
 void file_pieces::remove() noexcept {
   if (unfinished_.empty()) return;
   try {
-    const auto path = simt::device_string(std::exchange(unfinished_, {}), device_);
-    answer_of(device_, change_name{fs_, path.get(), nullptr, nullptr});
+    answer_of(device_, renamed_or_removed(fs_, true, unfinished_, to_));
+    unfinished_.clear();
     out_->close();
   } catch (const std::exception&) {  // the caller is told of the first error
   }

@@ -28,6 +28,18 @@ namespace {
 
 using namespace par;  // NOLINT(google-build-using-namespace)
 
+// For the host, too.
+struct sum_of_bytes {
+  using value = std::uint8_t;
+  GPUFS_HOST_DEVICE value identity() const { return 0; }
+  GPUFS_HOST_DEVICE value operator()(value a, value b) const { return static_cast<value>(a + b); }
+};
+struct largest {
+  using value = std::int64_t;
+  GPUFS_HOST_DEVICE value identity() const { return INT64_MIN; }
+  GPUFS_HOST_DEVICE value operator()(value a, value b) const { return a < b ? b : a; }
+};
+
 template <class T>
 std::vector<T> elements_of(const std::vector<std::byte>& bytes) {
   std::vector<T> elements(bytes.size() / sizeof(T));
@@ -105,8 +117,8 @@ TEST_P(file_scan, gives_what_a_loop_gives) {
   }
   expect_scanned<product>(3001, 8000, false);
   expect_scanned<product, scan_order::fixed>(3001, 8000, true);
-  expect_scanned<plus<std::uint8_t>>(20'003, 7001, false);
-  expect_scanned<maximum<std::int64_t>>(2000, 8192, true);
+  expect_scanned<sum_of_bytes>(20'003, 7001, false);
+  expect_scanned<largest>(2000, 8192, true);
 }
 TEST_P(file_scan, may_replace_its_input) {
   expect_scanned<affine>(3000, 4096, false, "in");
@@ -211,6 +223,50 @@ TEST(file_pieces, come_in_their_order_and_go_where_they_were) {
   auto want = in;
   for (std::size_t at = 0; at < want.size(); at += 1000) want[at] = std::byte{0};
   EXPECT_TRUE(dir.read("out") == want);
+}
+TEST(file_pieces, begin_where_they_are_told_to) {
+  const temp_dir dir;
+  const mount m(dir.path(), writing(256));
+  dir.add("in", 2500, 3);
+  const auto in = dir.read("in");
+  for (const std::uint64_t begin : {1u, 777u, 2499u, 2500u}) {
+    file_pieces pieces(m, "in", "out", 1000, begin);
+    EXPECT_EQ(pieces.nbytes(), 2500 - begin);
+    while (!pieces.next().empty()) {
+    }
+    pieces.finish();
+    EXPECT_TRUE(dir.read("out") == std::vector<std::byte>(in.begin() + static_cast<std::ptrdiff_t>(begin), in.end())) << begin;
+  }
+  EXPECT_THROW(file_pieces(m, "in", {}, 1000, 2501), std::invalid_argument);
+}
+TEST(file_pieces, are_written_beside_what_a_killed_process_has_left) {
+  const temp_dir dir;
+  const mount m(dir.path(), writing(256));
+  dir.add("in", 2500, 3);
+  std::string mine;
+  {
+    const file_pieces pieces(m, "in", "out", 1000);
+    mine = names_in(dir).back();  // out.PROCESS-NUMBER.unfinished
+  }
+  const auto dash = mine.find('-'), end = mine.find(".unfinished");
+  ASSERT_TRUE(mine.starts_with("out.") && dash < end && end < mine.size()) << mine;
+  const std::string next = mine.substr(0, dash + 1) + std::to_string(std::stoul(mine.substr(dash + 1)) + 1) + ".unfinished";
+  dir.add(next, 10, 4);
+  const auto left = dir.read(next);
+  EXPECT_EQ(scan_file(m, "in", "out", plus<std::uint32_t>{}).n, 625u);
+  EXPECT_TRUE(dir.read(next) == left);
+  EXPECT_EQ(names_in(dir), (std::vector<std::string>{"in", "out", next}));
+}
+TEST(file_pieces, of_which_some_have_not_come_make_no_file) {
+  const temp_dir dir;
+  const mount m(dir.path(), writing(256));
+  dir.add("in", 2500, 3);
+  {
+    file_pieces pieces(m, "in", "out", 1000);
+    pieces.next();
+    EXPECT_THROW(pieces.finish(), std::logic_error);
+  }
+  EXPECT_EQ(names_in(dir), std::vector<std::string>{"in"});
 }
 TEST(file_pieces, of_a_file_that_changes_are_an_error) {
   const temp_dir dir;

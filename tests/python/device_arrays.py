@@ -88,6 +88,7 @@ class FakeCupyArray:
 
     def __setitem__(self, key: Any, values: Any) -> None:
         self.array[key] = np.asarray(values)
+        self.set_on_its_device = sys.modules["cupy"].cuda.Device.ncurrent > 0  # else in another device's stream
 
     def fill(self, value: Any) -> None:
         self.array.fill(value)
@@ -103,11 +104,16 @@ def fake_cupy() -> types.ModuleType:
     module: Any = types.ModuleType("cupy")
 
     class Device:
+        ncurrent = 0  # how many are
+
         def __init__(self, number: int) -> None:
             assert number == 0
 
-        def __enter__(self) -> None: ...
-        def __exit__(self, *_: object) -> None: ...
+        def __enter__(self) -> None:
+            Device.ncurrent += 1
+
+        def __exit__(self, *_: object) -> None:
+            Device.ncurrent -= 1
 
     module.ndarray = FakeCupyArray
     module.cuda = types.SimpleNamespace(Device=Device)

@@ -39,6 +39,7 @@ def expect_numpys_results(of: Any, host: Any, engine: str) -> None:
             np.testing.assert_array_equal(host(par.sort(x, engine=engine)), np.sort(values))
             out = of(np.zeros_like(values))
             assert par.sort(x, descending=True, out=out, engine=engine) is out
+            assert getattr(out, "set_on_its_device", True)
             np.testing.assert_array_equal(host(out), np.sort(values)[::-1])
             np.testing.assert_array_equal(host(x), values)  # is as it was
     values = draw.integers(0, 9, (7, 11, 3)).astype("i8")

@@ -22,15 +22,16 @@ namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 
 // Arrays that are scanned, or combined, one call after the other, as if they were one: each call goes on from what all before it
-// gave. Order: scan_order::fixed has the same bits on each run for sums of real numbers, too, on devices of one kind. One thread at
-// a time calls, and what it enqueues is under way on one stream. That stream must have been waited for when the array_scan ends.
+// gave. Order: scan_order::fixed has the same bits on each run for sums of real numbers, too, on devices of one kind. A kernel of
+// as many blocks as the device runs at once does it: it begins when other kernels leave room for all of them. One thread at a time
+// calls, and what it enqueues is under way on one stream. That stream must have been waited for when the array_scan ends.
 template <scan_operator Op, scan_order Order = scan_order::any>
 class array_scan {
  public:
   using value = typename Op::value;
 
-  // max_n: elements of a call, at most. It has a workspace in the device's memory of some 16 bytes for 1,000 elements. Throws what
-  // the platform does, where there is no memory.
+  // max_n: elements of a call, at most. It has a workspace in the device's memory: on CUDA of some 2 bytes for 1,000
+  // elements of 4 bytes, 8 for those of 8, 160 for those of 32. Throws what the platform does, where there is no memory.
   explicit array_scan(std::uint64_t max_n, simt::platform& device = simt::this_platform(), const Op& op = {})
       : array_scan(std::in_place, std::nullopt, max_n, device, op) {}
 
@@ -40,7 +41,7 @@ class array_scan {
       : array_scan(std::in_place, workspace, max_n, device, op) {}
   static constexpr std::size_t workspace_alignment = 256;
   static std::size_t workspace_nbytes(std::uint64_t max_n, simt::platform& device = simt::this_platform()) {
-    return space_begin + scan_space::nbytes_for<value>(max_n, blocks_on(device), nthreads);
+    return nbytes_for(max_n, blocks_on(device));
   }
 
   // out[i]: all elements up to and with in[i] combined, or all before it. They are enqueued, and return at once. in, out: n
@@ -57,9 +58,9 @@ class array_scan {
 
   // All elements of all calls since the beginning combined; op.identity() of none. Waits for the stream. Throws gpufs::error: a
   // scan gave up (scan_result); and what the stream's wait() throws.
-  value all(const simt::stream& on) const {
+  value all(const simt::stream& on) {
+    if (!goes_on_) reduce(nullptr, 0, on);  // what nothing gives, kernels know
     on.wait();
-    if (!goes_on_) return op_.identity();
     state now;
     device_->copy_from_device(&now, state_, sizeof now);
     if (now.error != 0) throw error(std::string("a scan of an array failed: ") + std::strerror(-now.error), -now.error);
@@ -87,7 +88,7 @@ class array_scan {
     const simt::on_device here(device);
     simt::load<typename kernels::scan, nthreads, least_blocks>();  // kernels that wait for the host may run when it is launched
     simt::load<typename kernels::reduction, nthreads, least_blocks>();
-    const std::size_t nbytes = workspace_nbytes(max_n, device);
+    const std::size_t nbytes = nbytes_for(max_n, nblocks_);
     if (!workspace) {
       own_.emplace(nbytes, device);
       workspace = {own_->get(), own_->size()};
@@ -101,6 +102,9 @@ class array_scan {
     space_ = {workspace->data() + space_begin, nbytes - space_begin};
   }
 
+  static std::size_t nbytes_for(std::uint64_t max_n, unsigned nblocks) {
+    return space_begin + scan_space::nbytes_for<value>(max_n, nblocks, nthreads);
+  }
   // Always as many on a device, so that brackets in fixed order are the same: as many as run at once.
   static unsigned blocks_on(simt::platform& device) {
     const simt::on_device here(device);

@@ -19,30 +19,32 @@ namespace gpufs::par {
 inline namespace GPUFS_MACHINE {
 
 // Reads a file's pieces in their order, one ahead of the caller's work; and writes them, as the caller has changed them, to another
-// file, behind it. One thread calls. The mount must end after it. Its kernels are the library's; they wait for the host, so kernels
-// that work on pieces should be loaded (simt::load) before the first one is asked for.
+// file, behind it. One thread calls. The mount must end after it. Its kernels are the library's: one that reads is under way, and
+// one that writes, each on half of 64 multiprocessors at most. They wait for the host, so kernels that work on pieces are loaded
+// (simt::load), and their memory is there, before the first piece is asked for.
 class file_pieces {
  public:
   static constexpr std::uint64_t usual_piece_nbytes = GPUFS_ON_CUDA ? 128 << 20 : 1 << 20;
 
   // from, to: paths below the mount's root; without `to` pieces are only read. Of three pieces there is room in the device's
-  // memory. piece_nbytes: of all pieces but the last one. Opens both files; what is written is first a file TO.<number>.unfinished
-  // of the same folder. Throws std::invalid_argument (no bytes are no piece), std::system_error with the open's errno (EROFS: the
-  // mount is not writable), std::bad_alloc.
+  // memory. piece_nbytes: of all pieces but the last one. begin: where the first one begins in `from`. Opens both files; what is
+  // written is first a file TO.<process>-<number>.unfinished of the same folder. Throws std::invalid_argument (no bytes are no
+  // piece; `from` ends before `begin`), std::system_error with the open's errno (EROFS: the mount is not writable; EISDIR: `to` is
+  // a folder), gpufs::error, std::bad_alloc.
   file_pieces(const host_mount& fs, const std::string& from, const std::optional<std::string>& to = {},
-              std::uint64_t piece_nbytes = usual_piece_nbytes);
+              std::uint64_t piece_nbytes = usual_piece_nbytes, std::uint64_t begin = 0);
   // Waits for what is under way. Without finish() what was written is removed again, and what had the name before has it still.
   ~file_pieces();
   file_pieces(const file_pieces&) = delete;
   file_pieces& operator=(const file_pieces&) = delete;
 
-  std::uint64_t nbytes() const { return nbytes_; }  // of the input
+  std::uint64_t nbytes() const { return nbytes_; }  // of the input from `begin` on
   // Waits for the next piece, in the device's memory, aligned to 256 bytes; no bytes: there are no more. It is the caller's until
   // the next call of next(), or finish(); kernels that work on it have ended by then. Throws gpufs::error, with the path: the file
   // cannot be read, or has changed (ESTALE); or a piece before could not be written.
   std::span<std::byte> next();
   // After the last piece: all is on the disk (fsync), and then has its name; what had it before is replaced. Throws gpufs::error,
-  // with the path, and has removed what was written. Without `to` it does nothing.
+  // with the path, and has removed what was written; std::logic_error: not all pieces have come. Without `to` it does nothing.
   void finish();
 
  private:
@@ -68,7 +70,8 @@ class file_pieces {
   host_file from_;
   std::string to_, unfinished_;  // empty: nothing is written
   std::optional<host_file> out_;
-  std::uint64_t nbytes_ = 0, piece_nbytes_, npieces_ = 0, nread_ = 0, ngiven_ = 0;  // of pieces: how many are asked for, and given
+  std::uint64_t begin_, piece_nbytes_, nbytes_ = 0;
+  std::uint64_t npieces_ = 0, nread_ = 0, ngiven_ = 0;  // pieces in all, those asked for, and those that the caller has got
   simt::device_array<errors> errors_;
   std::vector<std::unique_ptr<buffer>> buffers_;  // their ends wait for kernels, which use all above
 };

@@ -31,10 +31,10 @@ file_scan_result<typename Op::value> scan_pieces(const host_mount& fs, const std
                                                  const std::optional<std::string>& to, const Op& op,
                                                  const file_scan_options& options) {
   using T = typename Op::value;
-  const std::uint64_t piece_n = std::max<std::uint64_t>(options.piece_nbytes / sizeof(T), 1);
-  array_scan<Op, Order> scan(piece_n, fs.device(), op);
+  const std::uint64_t piece_nbytes = std::max<std::uint64_t>(options.piece_nbytes / sizeof(T), 1) * sizeof(T);
+  file_pieces pieces(fs, from, to, piece_nbytes);
+  array_scan<Op, Order> scan(std::min(piece_nbytes, pieces.nbytes()) / sizeof(T), fs.device(), op);
   const simt::stream work(fs.device());
-  file_pieces pieces(fs, from, to, piece_n * sizeof(T));
   if (pieces.nbytes() % sizeof(T) != 0) {
     throw error(from + ": has " + std::to_string(pieces.nbytes()) + " bytes, which is no multiple of the " +
                 std::to_string(sizeof(T)) + " of an element");

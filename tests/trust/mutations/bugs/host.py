@@ -373,9 +373,9 @@ BUGS = (
     Bug(
         "open_on_current_device",
         "a file that host code opens is opened on the device that is current, not on its mount's",
-        "src/mount/host_file.hpp",
-        "  const simt::on_device here(device);\n  const simt::runtime",
-        "  const simt::runtime",
+        "src/simt/answer_of.hpp",
+        "  const on_device here(device);\n  const runtime",
+        "  const runtime",
         "file_devices_cpu",
         "devices.mounts_are_made_on_the_current_one",
     ),
