@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "apps/par/operators.hpp"
@@ -173,13 +174,17 @@ class cpu_engine final : public engine {
   std::unique_ptr<transform> make_sort(const sort_options& options, std::uint64_t nrecords) override {
     return nbytes_of(options.type) == 4 ? make<std::uint32_t>(options, nrecords) : make<std::uint64_t>(options, nrecords);
   }
-  void scan_all(const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options) override {
+  std::uint64_t space_to_scan(std::uint64_t, const scan_options&) override { return 0; }
+  void scan_all(const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options,
+                std::span<std::byte>) override {
     if (in != out) std::memcpy(out, in, nbytes);
     make_scan(options, nbytes)->run(out, nullptr, nbytes);
   }
-  void sort_keys(std::byte* keys, std::uint64_t nbytes, const sort_options& options) override {
-    const std::unique_ptr<std::byte[]> room(new std::byte[nbytes]);
-    if (make_sort(options, nbytes / options.record_nbytes)->run(keys, room.get(), nbytes)) std::memcpy(keys, room.get(), nbytes);
+  std::uint64_t space_to_sort(std::uint64_t nbytes, number_type) override { return nbytes; }
+  void sort_keys(std::byte* keys, std::uint64_t nbytes, number_type type, bool descending, std::span<std::byte> space) override {
+    const std::uint64_t size = nbytes_of(type);
+    const auto sort = make_sort({.type = type, .record_nbytes = size, .descending = descending}, nbytes / size);
+    if (sort->run(keys, space.data(), nbytes)) std::memcpy(keys, space.data(), nbytes);
   }
   std::uint64_t usual_scan_nbytes() const override { return 64 << 20; }
   std::uint64_t usual_memory_nbytes() const override {

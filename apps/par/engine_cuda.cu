@@ -13,8 +13,7 @@ static void check(cudaError_t error) {
 template <class Bits>
 class cub_sorter {
  public:
-  cub_sorter(std::uint64_t n, bool with_numbers, simt::platform& device)
-      : device_(device), space_((simt::on_device(device), nbytes_for(n, with_numbers)), device) {}
+  cub_sorter(std::span<std::byte> space, simt::platform& device) : device_(device), space_(space) {}
 
   // Asks the current device.
   static std::uint64_t nbytes_for(std::uint64_t n, bool with_numbers) {
@@ -30,7 +29,7 @@ class cub_sorter {
     const simt::on_device here(device_);
     cub::DoubleBuffer<Bits> both(keys, room);
     std::size_t nbytes = space_.size();
-    check(cub::DeviceRadixSort::SortKeys(space_.get(), nbytes, both, n, 0, 8 * sizeof(Bits), on.get()));
+    check(cub::DeviceRadixSort::SortKeys(space_.data(), nbytes, both, n, 0, 8 * sizeof(Bits), on.get()));
     return both.selector != 0;
   }
   bool sort(Bits* keys, Bits* room, std::uint32_t* numbers, std::uint32_t* numbers_room, std::uint64_t n,
@@ -39,14 +38,14 @@ class cub_sorter {
     cub::DoubleBuffer<Bits> both(keys, room);
     cub::DoubleBuffer<std::uint32_t> both_numbers(numbers, numbers_room);
     std::size_t nbytes = space_.size();
-    check(cub::DeviceRadixSort::SortPairs(space_.get(), nbytes, both, both_numbers, n, 0, 8 * sizeof(Bits), on.get()));
+    check(cub::DeviceRadixSort::SortPairs(space_.data(), nbytes, both, both_numbers, n, 0, 8 * sizeof(Bits), on.get()));
     // Both go to and fro together.
     return both.selector != 0;
   }
 
  private:
   simt::platform& device_;
-  simt::device_array<std::byte> space_;
+  std::span<std::byte> space_;
 };
 
 std::unique_ptr<engine> make_engine_cuda(int device) { return std::make_unique<device_engine<cub_sorter>>(simt::device(device)); }

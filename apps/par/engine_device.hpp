@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <type_traits>
 
 #include "apps/par/device_carrier.hpp"
@@ -81,10 +82,6 @@ struct copy_values {
   T* to;
   GPUFS_DEVICE void operator()(std::uint64_t i) const { to[i] = from[i]; }
 };
-template <class T>
-void copy_all(const std::byte* from, std::byte* to, std::uint64_t n, const simt::stream& on) {
-  for_all(n, copy_values<T>{reinterpret_cast<const T*>(from), reinterpret_cast<T*>(to)}, on);
-}
 
 template <class Bits>
 struct order_keys {
@@ -123,8 +120,19 @@ struct gather_words {  // of records of so many words
   }
 };
 
-// Sorter<Bits>, of n keys at most: sort(keys, room, n, stream) and sort(keys, room, numbers, numbers' room, n, stream), stable and
-// ascending, each of which says whether the result is in the rooms; nbytes_for(n, with_numbers): of the device, besides.
+// Sorter<Bits>(space, device), of a space of nbytes_for(n, with_numbers) bytes of the device for n keys: sort(keys, room, n,
+// stream) and sort(keys, room, numbers, numbers' room, n, stream), stable and ascending, each of which says whether the result is
+// in the rooms.
+
+// The same of keys alone in their order.
+template <class Sorter, class Bits>
+bool sort_in_order(const Sorter& by, const key_order& order, Bits* keys, Bits* room, std::uint64_t n, const simt::stream& on) {
+  if (order.changes_bits()) for_all(n, order_keys<Bits>{keys, order, false}, on);
+  const bool is_room = by.sort(keys, room, n, on);
+  if (order.changes_bits()) for_all(n, order_keys<Bits>{is_room ? room : keys, order, true}, on);
+  return is_room;
+}
+
 template <template <class> class Sorter, class Bits>
 class device_sort final : public transform {
  public:
@@ -134,13 +142,15 @@ class device_sort final : public transform {
         nbeside_(options.is_keys_alone() ? 0 : n),
         keys_{array<Bits>(nbeside_, device), array<Bits>(nbeside_, device)},
         numbers_{array<std::uint32_t>(nbeside_, device), array<std::uint32_t>(nbeside_, device)},
-        sorter_(n, !options.is_keys_alone(), device),
+        space_(space_nbytes(n, !options.is_keys_alone(), device), device),
+        sorter_({space_.get(), space_.size()}, device),
         work_(device) {}
 
   bool run(std::byte* in, std::byte* out, std::uint64_t nbytes) override {
     const std::uint64_t n = nbytes / options_.record_nbytes;
-    const bool is_out = options_.is_keys_alone() ? sort_keys(reinterpret_cast<Bits*>(in), reinterpret_cast<Bits*>(out), n)
-                                                 : sort_records(in, out, n);
+    const bool is_out = options_.is_keys_alone()
+                            ? sort_in_order(sorter_, order_, reinterpret_cast<Bits*>(in), reinterpret_cast<Bits*>(out), n, work_)
+                            : sort_records(in, out, n);
     work_.wait();
     return is_out;
   }
@@ -149,11 +159,9 @@ class device_sort final : public transform {
   template <class T>
   using array = simt::device_array<T>;
 
-  bool sort_keys(Bits* keys, Bits* room, std::uint64_t n) {
-    if (order_.changes_bits()) for_all(n, order_keys<Bits>{keys, order_, false}, work_);
-    const bool is_room = sorter_.sort(keys, room, n, work_);
-    if (order_.changes_bits()) for_all(n, order_keys<Bits>{is_room ? room : keys, order_, true}, work_);
-    return is_room;
+  static std::uint64_t space_nbytes(std::uint64_t n, bool with_numbers, simt::platform& device) {
+    const simt::on_device here(device);
+    return Sorter<Bits>::nbytes_for(n, with_numbers);
   }
   bool sort_records(const std::byte* in, std::byte* out, std::uint64_t n) {
     const std::uint64_t size = options_.record_nbytes;
@@ -181,6 +189,7 @@ class device_sort final : public transform {
   std::uint64_t nbeside_;
   array<Bits> keys_[2];
   array<std::uint32_t> numbers_[2];
+  array<std::byte> space_;
   Sorter<Bits> sorter_;
   simt::stream work_;
 };
@@ -203,26 +212,34 @@ class device_engine final : public engine {
     if (nbytes_of(options.type) == 4) return std::make_unique<device_sort<Sorter, std::uint32_t>>(options, nrecords, device_);
     return std::make_unique<device_sort<Sorter, std::uint64_t>>(options, nrecords, device_);
   }
-  void scan_all(const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options) override {
+  std::uint64_t space_to_scan(std::uint64_t nbytes, const scan_options& options) override {
+    std::uint64_t space = 0;
     with_type(options.type, [&](auto type) {
       using T = decltype(type);
-      any_scan<T> scan(nbytes / sizeof(T), device_, any_operator<T>{options.op});
+      space = any_scan<T>::workspace_nbytes(nbytes / sizeof(T), device_);
+    });
+    return space;
+  }
+  void scan_all(const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options,
+                std::span<std::byte> space) override {
+    with_type(options.type, [&](auto type) {
+      using T = decltype(type);
+      any_scan<T> scan(space, nbytes / sizeof(T), device_, any_operator<T>{options.op});
       const simt::stream work(device_);
       enqueue_scan(scan, in, out, nbytes, options.exclusive, work);
       scan.all(work);
     });
   }
-  void sort_keys(std::byte* keys, std::uint64_t nbytes, const sort_options& options) override {
-    const std::uint64_t n = nbytes / options.record_nbytes;
-    const simt::device_array<std::byte> room(nbytes, device_);
-    if (!make_sort(options, n)->run(keys, room.get(), nbytes)) return;
-    const simt::stream work(device_);
-    if (options.record_nbytes == sizeof(std::uint32_t)) {
-      copy_all<std::uint32_t>(room.get(), keys, n, work);
-    } else {
-      copy_all<std::uint64_t>(room.get(), keys, n, work);
-    }
-    work.wait();
+  std::uint64_t space_to_sort(std::uint64_t nbytes, number_type type) override {
+    const simt::on_device here(device_);
+    const std::uint64_t n = nbytes / nbytes_of(type);
+    return room_nbytes(nbytes) +
+           (nbytes_of(type) == 4 ? Sorter<std::uint32_t>::nbytes_for(n, false) : Sorter<std::uint64_t>::nbytes_for(n, false));
+  }
+  void sort_keys(std::byte* keys, std::uint64_t nbytes, number_type type, bool descending, std::span<std::byte> space) override {
+    const key_order order{type, descending};
+    nbytes_of(type) == 4 ? sort_with<std::uint32_t>(keys, nbytes, order, space)
+                         : sort_with<std::uint64_t>(keys, nbytes, order, space);
   }
   std::uint64_t usual_scan_nbytes() const override { return GPUFS_ON_CUDA ? 128 << 20 : 1 << 20; }
   std::uint64_t usual_memory_nbytes() const override { return GPUFS_ON_CUDA ? device_.free_nbytes() / 4 * 3 : 64 << 20; }
@@ -239,6 +256,20 @@ class device_engine final : public engine {
   }
 
  private:
+  // In front of a sorter's space there is room for as many keys.
+  static std::uint64_t room_nbytes(std::uint64_t nbytes) { return (nbytes + 255) / 256 * 256; }
+  template <class Bits>
+  void sort_with(std::byte* all, std::uint64_t nbytes, const key_order& order, std::span<std::byte> space) {
+    auto* const keys = reinterpret_cast<Bits*>(all);
+    auto* const room = reinterpret_cast<Bits*>(space.data());
+    const std::uint64_t n = nbytes / sizeof(Bits);
+    const simt::stream work(device_);
+    if (sort_in_order(Sorter<Bits>(space.subspan(room_nbytes(nbytes)), device_), order, keys, room, n, work)) {
+      for_all(n, copy_values<Bits>{room, keys}, work);
+    }
+    work.wait();
+  }
+
   simt::platform& device_;
 };
 

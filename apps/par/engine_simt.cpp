@@ -26,7 +26,7 @@ class own_sorter {
   static constexpr unsigned nblocks = 2;
 
  public:
-  own_sorter(std::uint64_t, bool, simt::platform& device) : space_(nbytes_for(0, false), device) {}
+  own_sorter(std::span<std::byte> space, simt::platform&) : space_(space) {}
   static std::uint64_t nbytes_for(std::uint64_t, bool) { return gpufs::par::scan_space::nbytes_to_sort(nblocks); }
 
   bool sort(Bits* keys, Bits* room, std::uint64_t n, const simt::stream& on) const {
@@ -38,14 +38,14 @@ class own_sorter {
   }
 
  private:
-  gpufs::par::scan_space space() const { return {space_.get(), space_.size()}; }
+  gpufs::par::scan_space space() const { return {space_.data(), space_.size()}; }
   template <class Kernel>
   static bool run(const Kernel& kernel, const simt::stream& on) {
     simt::launch<nthreads>(config_of(nblocks, true), kernel, on);
     return false;
   }
 
-  simt::device_array<std::byte> space_;
+  std::span<std::byte> space_;
 };
 
 std::unique_ptr<engine> make_engine_simt(int device) { return std::make_unique<device_engine<own_sorter>>(simt::device(device)); }

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "apps/par/key_order.hpp"
@@ -44,9 +45,12 @@ class engine {
   virtual std::unique_ptr<carrier> make_carrier(unsigned nbuffers, std::uint64_t buffer_nbytes) = 0;
   virtual std::unique_ptr<transform> make_scan(const scan_options& options, std::uint64_t piece_nbytes) = 0;
   virtual std::unique_ptr<transform> make_sort(const sort_options& options, std::uint64_t nrecords) = 0;  // in a piece, at most
-  // What scan_there and sort_there ask for, of some bytes.
-  virtual void scan_all(const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options) = 0;
-  virtual void sort_keys(std::byte* keys, std::uint64_t nbytes, const sort_options& options) = 0;
+  // What scan_there and sort_there ask for, of some bytes, and the space that these take.
+  virtual std::uint64_t space_to_scan(std::uint64_t nbytes, const scan_options& options) = 0;
+  virtual void scan_all(const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options,
+                        std::span<std::byte> space) = 0;
+  virtual std::uint64_t space_to_sort(std::uint64_t nbytes, number_type type) = 0;
+  virtual void sort_keys(std::byte* keys, std::uint64_t nbytes, number_type type, bool descending, std::span<std::byte> space) = 0;
   virtual std::uint64_t usual_scan_nbytes() const = 0;    // of a piece
   virtual std::uint64_t usual_memory_nbytes() const = 0;  // of a sort
   // How many records a piece may have, if all that a sort takes shall fit into that memory.
@@ -99,9 +103,11 @@ std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_t
 std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,
                                const sort_options& options, const job_state* from_here = nullptr);
 
-// Whole arrays in the engine's own memory (a GPU's), of elements or of keys alone; wait. `out` may be `in`. A sort takes as much
-// memory again. Throw gpufs::error: the options are none, or the array has no whole elements; what the platform throws.
-void scan_there(engine& by, const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options);
-void sort_there(engine& by, std::byte* keys, std::uint64_t nbytes, number_type type, bool descending);
+// Whole arrays in the engine's own memory (a GPU's), of elements or of keys alone; wait. `out` may be `in`. space: as many bytes
+// there as space_to_scan or space_to_sort of the engine says, aligned to 256; a sort takes as much as the keys, and some more.
+// Throw gpufs::error: the options are none, the array has no whole elements, or the space is too small; what the platform throws.
+void scan_there(engine& by, const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options,
+                std::span<std::byte> space);
+void sort_there(engine& by, std::byte* keys, std::uint64_t nbytes, number_type type, bool descending, std::span<std::byte> space);
 
 }  // namespace gpufs::apps::par

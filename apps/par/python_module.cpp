@@ -160,26 +160,43 @@ NB_MODULE(_par, m) {
       "engine"_a, "device"_a, "of"_a, "op"_a, "type"_a, "exclusive"_a, "piece_nbytes"_a, "state"_a.none() = nb::none(),
       "piece_nbytes: 0: the engine's own choice. state: of a job that was given up, whose pieces have their size.");
   m.def(
+      "space_to_scan",
+      [](const std::string& engine_name, int device, std::uint64_t nbytes, const std::string& type) {
+        const scan_options options{.type = named(types, type, "type")};
+        const unlocked others;
+        return make_engine(engine_name, device)->space_to_scan(nbytes, options);
+      },
+      "engine"_a, "device"_a, "nbytes"_a, "type"_a, "How many bytes scan_there takes besides, of the engine's own memory.");
+  m.def(
       "scan_there",
       [](const std::string& engine_name, int device, std::uintptr_t address, std::uintptr_t out_address, std::uint64_t nbytes,
-         const std::string& op, const std::string& type, bool exclusive) {
+         const std::string& op, const std::string& type, bool exclusive, std::uintptr_t space, std::uint64_t space_nbytes) {
         const scan_options options{named(operators, op, "operator"), named(types, type, "type"), exclusive};
         const unlocked others;
         scan_there(*make_engine(engine_name, device), reinterpret_cast<const std::byte*>(address),
-                   reinterpret_cast<std::byte*>(out_address), nbytes, options);
+                   reinterpret_cast<std::byte*>(out_address), nbytes, options, {reinterpret_cast<std::byte*>(space), space_nbytes});
       },
-      "engine"_a, "device"_a, "address"_a, "out_address"_a, "nbytes"_a, "op"_a, "type"_a, "exclusive"_a,
-      "Of an array in the engine's own memory, which is ready. Waits.");
+      "engine"_a, "device"_a, "address"_a, "out_address"_a, "nbytes"_a, "op"_a, "type"_a, "exclusive"_a, "space"_a,
+      "space_nbytes"_a, "Of an array in the engine's own memory, which is ready, with a space aligned to 256 bytes. Waits.");
+  m.def(
+      "space_to_sort",
+      [](const std::string& engine_name, int device, std::uint64_t nbytes, const std::string& type) {
+        const number_type of = named(types, type, "type");
+        const unlocked others;
+        return make_engine(engine_name, device)->space_to_sort(nbytes, of);
+      },
+      "engine"_a, "device"_a, "nbytes"_a, "type"_a, "How many bytes sort_there takes besides, of the engine's own memory.");
   m.def(
       "sort_there",
       [](const std::string& engine_name, int device, std::uintptr_t address, std::uint64_t nbytes, const std::string& type,
-         bool descending) {
+         bool descending, std::uintptr_t space, std::uint64_t space_nbytes) {
         const number_type of = named(types, type, "type");
         const unlocked others;
-        sort_there(*make_engine(engine_name, device), reinterpret_cast<std::byte*>(address), nbytes, of, descending);
+        sort_there(*make_engine(engine_name, device), reinterpret_cast<std::byte*>(address), nbytes, of, descending,
+                   {reinterpret_cast<std::byte*>(space), space_nbytes});
       },
-      "engine"_a, "device"_a, "address"_a, "nbytes"_a, "type"_a, "descending"_a,
-      "Of keys in the engine's own memory, which are ready, in their place. Waits.");
+      "engine"_a, "device"_a, "address"_a, "nbytes"_a, "type"_a, "descending"_a, "space"_a, "space_nbytes"_a,
+      "Of keys in the engine's own memory, which are ready, in their place, with a space aligned to 256 bytes. Waits.");
   m.def(
       "sort",
       [](const std::string& engine_name, int device, const ends& of, const std::string& type, std::uint64_t record_nbytes,

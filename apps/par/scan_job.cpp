@@ -53,9 +53,12 @@ void check(const scan_options& options, std::uint64_t nbytes, const std::string&
 
 }  // namespace
 
-void scan_there(engine& by, const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options) {
+void scan_there(engine& by, const std::byte* in, std::byte* out, std::uint64_t nbytes, const scan_options& options,
+                std::span<std::byte> space) {
   check(options, nbytes, "the array");
-  if (nbytes != 0) by.scan_all(in, out, nbytes, options);
+  if (nbytes == 0) return;
+  if (space.size() < by.space_to_scan(nbytes, options)) throw gpufs::error("the space of a scan is too small");
+  by.scan_all(in, out, nbytes, options, space);
 }
 
 std::unique_ptr<job> make_scan(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,

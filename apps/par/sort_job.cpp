@@ -146,10 +146,12 @@ class sort_job final : public job {
 
 }  // namespace
 
-void sort_there(engine& by, std::byte* keys, std::uint64_t nbytes, number_type type, bool descending) {
+void sort_there(engine& by, std::byte* keys, std::uint64_t nbytes, number_type type, bool descending, std::span<std::byte> space) {
   const std::uint64_t size = nbytes_of(type);
   if (nbytes % size != 0) throw gpufs::error("an array of " + std::to_string(nbytes) + " bytes has no whole number of keys");
-  if (nbytes > size) by.sort_keys(keys, nbytes, {.type = type, .record_nbytes = size, .descending = descending});
+  if (nbytes <= size) return;
+  if (space.size() < by.space_to_sort(nbytes, type)) throw gpufs::error("the space of a sort is too small");
+  by.sort_keys(keys, nbytes, type, descending, space);
 }
 
 std::unique_ptr<job> make_sort(engine& by, const bytes_from& from, const bytes_to& to, std::uint64_t nbytes,

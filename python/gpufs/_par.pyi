@@ -45,13 +45,37 @@ def scan(
 ) -> Job:
     """piece_nbytes: 0: the engine's own choice. state: of a job that was given up, whose pieces have their size."""
 
-def scan_there(
-    engine: str, device: int, address: int, out_address: int, nbytes: int, op: str, type: str, exclusive: bool
-) -> None:
-    """Of an array in the engine's own memory, which is ready. Waits."""
+def space_to_scan(engine: str, device: int, nbytes: int, type: str) -> int:
+    """How many bytes scan_there takes besides, of the engine's own memory."""
 
-def sort_there(engine: str, device: int, address: int, nbytes: int, type: str, descending: bool) -> None:
-    """Of keys in the engine's own memory, which are ready, in their place. Waits."""
+def scan_there(
+    engine: str,
+    device: int,
+    address: int,
+    out_address: int,
+    nbytes: int,
+    op: str,
+    type: str,
+    exclusive: bool,
+    space: int,
+    space_nbytes: int,
+) -> None:
+    """Of an array in the engine's own memory, which is ready, with a space aligned to 256 bytes. Waits."""
+
+def space_to_sort(engine: str, device: int, nbytes: int, type: str) -> int:
+    """How many bytes sort_there takes besides, of the engine's own memory."""
+
+def sort_there(
+    engine: str,
+    device: int,
+    address: int,
+    nbytes: int,
+    type: str,
+    descending: bool,
+    space: int,
+    space_nbytes: int,
+) -> None:
+    """Of keys in the engine's own memory, which are ready, in their place, with a space aligned to 256 bytes. Waits."""
 
 def sort(
     engine: str,

@@ -26,6 +26,7 @@ OPERATORS = ("add", "mul", "max", "min", "and", "or", "xor")
 TYPES = ("u32", "i32", "u64", "i64", "f32", "f64")
 Progress = Callable[[int, int], None]
 _NPY = b"\x93NUMPY"
+_ALIGNMENT = 256  # of a space on a device
 
 
 class There(NamedTuple):
@@ -33,7 +34,8 @@ class There(NamedTuple):
 
     engine: str
     device: int | None  # that the caller has named
-    run: Callable[[int, int, int, int], None]  # on a device: from an address to another, so many bytes
+    space: Callable[[int, int], int]  # on a device: how many bytes it takes besides for so many
+    run: Callable[[int, int, int, int, int, int], None]  # from an address to another, so many bytes; the space
     copies: bool  # whether what is at the other address is a copy before, and is changed in its place
 
 
@@ -63,11 +65,15 @@ def scan_work(engine: str, device: int | None, op: str, type_name: str, exclusiv
         number, state = device_of(engine, device), kept.state if kept else None
         return _par.scan(engine, number, of, op, type_name, exclusive, piece_nbytes, state)
 
-    def there(number: int, address: int, out_address: int, nbytes: int) -> None:
-        _par.scan_there(engine, number, address, out_address, nbytes, op, type_name, exclusive)
+    def space(number: int, nbytes: int) -> int:
+        return _par.space_to_scan(engine, number, nbytes, type_name)
+
+    def there(number: int, address: int, out_address: int, nbytes: int, space: int, space_nbytes: int) -> None:
+        how = (op, type_name, exclusive, space, space_nbytes)
+        _par.scan_there(engine, number, address, out_address, nbytes, *how)
 
     facts = {"op": op, "type": type_name, "exclusive": exclusive, "engine": engine}
-    return Work("scanned", facts, begin, There(engine, device, there, copies=False))
+    return Work("scanned", facts, begin, There(engine, device, space, there, copies=False))
 
 
 def sort_work(
@@ -101,14 +107,17 @@ def sort_work(
             return _par.sort(*how, scratch, prefers_memory)
         return _par.sort(*how, kept.folder, False, kept.runs.fileno(), kept.state)
 
-    def there(number: int, address: int, out_address: int, nbytes: int) -> None:
+    def space(number: int, nbytes: int) -> int:
         if memory_nbytes != 0 or scratch is not None:
             name = "scratch" if memory_nbytes == 0 else "memory"
             raise GpufsError(f"{name}: is for files, and arrays of the host: x is sorted on the GPU as a whole")
-        _par.sort_there(engine, number, out_address, nbytes, type_name, descending)
+        return _par.space_to_sort(engine, number, nbytes, type_name)
+
+    def there(number: int, address: int, out_address: int, nbytes: int, space: int, space_nbytes: int) -> None:
+        _par.sort_there(engine, number, out_address, nbytes, type_name, descending, space, space_nbytes)
 
     facts = {"key": type_name, "record_nbytes": size, "key_offset": key_offset, "descending": descending}
-    return Work("sorted", facts | {"engine": engine}, begin, There(engine, device, there, copies=True))
+    return Work("sorted", facts | {"engine": engine}, begin, There(engine, device, space, there, copies=True))
 
 
 def type_of(dtype: DTypeLike | str) -> str:
@@ -281,10 +290,13 @@ def _of_array_there(
     nbytes, begin, out_begin = n * dtype.itemsize, library.address(elements), library.address(result)
     if begin < out_begin + nbytes and out_begin < begin + nbytes:
         raise GpufsError("out: shares memory with x")
+    space_nbytes = work.space(place.device, nbytes)
+    space = library.empty((space_nbytes + _ALIGNMENT,), np.dtype(np.uint8), place)
+    space_begin = -(-library.address(space) // _ALIGNMENT) * _ALIGNMENT
     if work.copies:
         library.copy(result, elements)
     library.synchronize(place)
-    work.run(place.device, begin, out_begin, nbytes)
+    work.run(place.device, begin, out_begin, nbytes, space_begin, space_nbytes)
     return result
 
 

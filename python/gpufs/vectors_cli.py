@@ -280,7 +280,8 @@ def search(
 def check(
     index: IndexFile,
     base: Annotated[
-        Path | None, typer.Option(metavar="BASE", help="What it was built of: then also compare with brute force.")
+        Path | None,
+        typer.Option("--base", metavar="BASE", help="What it was built of: then also compare with brute force."),
     ] = None,
     queries: Annotated[int, typer.Option(min=1, max=100_000, help="Vectors of BASE that are looked for.")] = 10,
     k: Annotated[int, typer.Option("-k", min=1, max=_MOST_K, help="So many nearest vectors of each.")] = 10,
