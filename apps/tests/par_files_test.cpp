@@ -37,6 +37,9 @@ bytes bytes_of(const std::vector<T>& values) {
   return all;
 }
 
+constexpr number_type all_types[] = {number_type::u32, number_type::i32, number_type::u64,
+                                     number_type::i64, number_type::f32, number_type::f64};
+
 class par_files : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -53,6 +56,16 @@ class par_files : public ::testing::Test {
 #else
     return make_engine_simt(0);
 #endif
+  }
+  // work(engine, whether it has kernels, type, T{}) for each engine and type.
+  template <class Work>
+  static void by_each_engine_of_each_type(const Work& work) {
+    for (const bool by_kernels : {false, true}) {
+      const auto by = make_engine(by_kernels);
+      for (const number_type type : all_types) {
+        with_type(type, [&](auto of) { work(*by, by_kernels, type, of); });
+      }
+    }
   }
   std::string in() const { return root_ + "/in"; }
   std::string out() const { return root_ + "/out"; }
@@ -167,30 +180,22 @@ std::vector<T> drawn_values(std::mt19937_64& draw, std::uint64_t n, scan_op op) 
 
 constexpr scan_op all_ops[] = {scan_op::add,     scan_op::mul,    scan_op::max,    scan_op::min,
                                scan_op::bit_and, scan_op::bit_or, scan_op::bit_xor};
-constexpr number_type all_types[] = {number_type::u32, number_type::i32, number_type::u64,
-                                     number_type::i64, number_type::f32, number_type::f64};
 
 TEST_F(par_files, scans_are_what_a_loop_says_of_each_type_by_each_operator) {
   std::mt19937_64 draw(27);
-  for (const bool by_kernels : {false, true}) {
-    const auto by = make_engine(by_kernels);
-    for (const number_type type : all_types) {
-      with_type(type, [&](auto of) {
-        using T = decltype(of);
-        for (const scan_op op : all_ops) {
-          if (std::is_floating_point_v<T> && op > scan_op::min) continue;
-          const std::uint64_t n = draw() % 400;
-          const scan_options options{op, type, draw() % 2 == 0, (draw() % 200 + 1) * sizeof(T)};
-          const auto values = drawn_values<T>(draw, n, op);
-          SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n
-                                          << " elements, pieces of " << options.piece_nbytes << ", " << options.exclusive
-                                          << by_kernels);
-          EXPECT_EQ(done(bytes_of(values), draw() % 2 == 0, [&](auto... with) { return make_scan(*by, with..., options); }),
-                    bytes_of(scanned(values, op, options.exclusive)));
-        }
-      });
+  by_each_engine_of_each_type([&](engine& by, bool by_kernels, number_type type, auto of) {
+    using T = decltype(of);
+    for (const scan_op op : all_ops) {
+      if (std::is_floating_point_v<T> && op > scan_op::min) continue;
+      const std::uint64_t n = draw() % 400;
+      const scan_options options{op, type, draw() % 2 == 0, (draw() % 200 + 1) * sizeof(T)};
+      const auto values = drawn_values<T>(draw, n, op);
+      SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n << " elements, pieces of "
+                                      << options.piece_nbytes << ", " << options.exclusive << by_kernels);
+      EXPECT_EQ(done(bytes_of(values), draw() % 2 == 0, [&](auto... with) { return make_scan(by, with..., options); }),
+                bytes_of(scanned(values, op, options.exclusive)));
     }
-  }
+  });
 }
 
 TEST_F(par_files, scans_are_the_same_around_the_ends_of_pieces) {
@@ -260,35 +265,30 @@ own_array leftovers_of(bool by_kernels, std::uint64_t nbytes) { return {by_kerne
 
 TEST_F(par_files, scans_of_arrays_that_are_there_are_the_same) {
   std::mt19937_64 draw(34);
-  for (const bool by_kernels : {false, true}) {
-    const auto by = make_engine(by_kernels);
-    for (const number_type type : all_types) {
-      with_type(type, [&](auto of) {
-        using T = decltype(of);
-        for (const scan_op op : all_ops) {
-          const scan_options options{op, type, draw() % 2 == 0};
-          const std::uint64_t n = draw() % 5 == 0 ? draw() % 2 : draw() % 3000;
-          const auto values = drawn_values<T>(draw, n, op);
-          SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n << " elements, "
-                                          << options.exclusive << by_kernels);
-          own_array in(by_kernels, bytes_of(values)), out(by_kernels, bytes_of(values));
-          own_array& to = draw() % 2 == 0 ? in : out;
-          own_array space = leftovers_of(by_kernels, by->space_to_scan(n * sizeof(T), options));
-          if (std::is_floating_point_v<T> && op > scan_op::min) {
-            EXPECT_THROW(scan_there(*by, in.get(), to.get(), n * sizeof(T), options, space.span()), gpufs::error);
-            continue;
-          }
-          scan_there(*by, in.get(), to.get(), n * sizeof(T), options, space.span());
-          EXPECT_EQ(to.read(), bytes_of(scanned(values, op, options.exclusive)));
-          EXPECT_TRUE(&to == &in || in.read() == bytes_of(values));
-          EXPECT_THROW(scan_there(*by, in.get(), to.get(), n * sizeof(T) + 1, options, space.span()), gpufs::error);
-          if (by_kernels && n != 0) {
-            EXPECT_THROW(scan_there(*by, in.get(), to.get(), n * sizeof(T), options, {space.get(), 255}), gpufs::error);
-          }
-        }
-      });
+  by_each_engine_of_each_type([&](engine& by, bool by_kernels, number_type type, auto of) {
+    using T = decltype(of);
+    for (const scan_op op : all_ops) {
+      const scan_options options{op, type, draw() % 2 == 0};
+      const std::uint64_t n = draw() % 5 == 0 ? draw() % 2 : draw() % 3000;
+      const auto values = drawn_values<T>(draw, n, op);
+      SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n << " elements, "
+                                      << options.exclusive << by_kernels);
+      own_array in(by_kernels, bytes_of(values)), out(by_kernels, bytes_of(values));
+      own_array& to = draw() % 2 == 0 ? in : out;
+      own_array space = leftovers_of(by_kernels, by.space_to_scan(n * sizeof(T), options));
+      if (std::is_floating_point_v<T> && op > scan_op::min) {
+        EXPECT_THROW(scan_there(by, in.get(), to.get(), n * sizeof(T), options, space.span()), gpufs::error);
+        continue;
+      }
+      scan_there(by, in.get(), to.get(), n * sizeof(T), options, space.span());
+      EXPECT_EQ(to.read(), bytes_of(scanned(values, op, options.exclusive)));
+      EXPECT_TRUE(&to == &in || in.read() == bytes_of(values));
+      EXPECT_THROW(scan_there(by, in.get(), to.get(), n * sizeof(T) + 1, options, space.span()), gpufs::error);
+      if (by_kernels && n != 0) {
+        EXPECT_THROW(scan_there(by, in.get(), to.get(), n * sizeof(T), options, {space.get(), 255}), gpufs::error);
+      }
     }
-  }
+  });
 }
 
 // --- Sorts ------------------------------------------------------------------------------------------------------------------
@@ -329,26 +329,21 @@ bytes sorted(const bytes& all, const record_shape& shape, bool descending) {
 
 TEST_F(par_files, sorts_are_stable_and_in_order_for_each_type_of_keys_and_records) {
   std::mt19937_64 draw(31);
-  for (const bool by_kernels : {false, true}) {
-    const auto by = make_engine(by_kernels);
-    for (const number_type type : all_types) {
-      with_type(type, [&](auto of) {
-        using Key = decltype(of);
-        for (const record_shape& shape : {record_shape{sizeof(Key), 0}, {sizeof(Key) + 4, 4}, {16, 8}, {sizeof(Key) + 5, 3}}) {
-          const std::uint64_t n = draw() % (by_kernels ? 150 : 400), piece = n / (draw() % 6 + 1) + 2;
-          sort_options options{.type = type, .record_nbytes = shape.nbytes, .key_offset = shape.key_offset};
-          options.descending = draw() % 2 == 0;
-          options.most_piece_nbytes = piece * shape.nbytes;
-          if (draw() % 2 == 0) options.scratch_folder = root_;
-          const bytes all = drawn_records<Key>(draw, n, shape);
-          SCOPED_TRACE(testing::Message() << "type " << int(type) << ", " << n << " records of " << shape.nbytes << ", pieces of "
-                                          << piece << ", " << options.descending << by_kernels);
-          EXPECT_EQ(done(all, draw() % 2 == 0, [&](auto... with) { return make_sort(*by, with..., options); }),
-                    sorted<Key>(all, shape, options.descending));
-        }
-      });
+  by_each_engine_of_each_type([&](engine& by, bool by_kernels, number_type type, auto of) {
+    using Key = decltype(of);
+    for (const record_shape& shape : {record_shape{sizeof(Key), 0}, {sizeof(Key) + 4, 4}, {16, 8}, {sizeof(Key) + 5, 3}}) {
+      const std::uint64_t n = draw() % (by_kernels ? 150 : 400), piece = n / (draw() % 6 + 1) + 2;
+      sort_options options{.type = type, .record_nbytes = shape.nbytes, .key_offset = shape.key_offset};
+      options.descending = draw() % 2 == 0;
+      options.most_piece_nbytes = piece * shape.nbytes;
+      if (draw() % 2 == 0) options.scratch_folder = root_;
+      const bytes all = drawn_records<Key>(draw, n, shape);
+      SCOPED_TRACE(testing::Message() << "type " << int(type) << ", " << n << " records of " << shape.nbytes << ", pieces of "
+                                      << piece << ", " << options.descending << by_kernels);
+      EXPECT_EQ(done(all, draw() % 2 == 0, [&](auto... with) { return make_sort(by, with..., options); }),
+                sorted<Key>(all, shape, options.descending));
     }
-  }
+  });
   std::filesystem::remove(in());
   std::filesystem::remove(out());
   EXPECT_TRUE(std::filesystem::is_empty(root_));  // of runs nothing is left
@@ -356,27 +351,22 @@ TEST_F(par_files, sorts_are_stable_and_in_order_for_each_type_of_keys_and_record
 
 TEST_F(par_files, sorts_of_arrays_that_are_there_are_the_same) {
   std::mt19937_64 draw(35);
-  for (const bool by_kernels : {false, true}) {
-    const auto by = make_engine(by_kernels);
-    for (const number_type type : all_types) {
-      with_type(type, [&](auto of) {
-        using Key = decltype(of);
-        for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, draw() % 1000}) {
-          const record_shape shape{sizeof(Key), 0};
-          const bool descending = draw() % 2 == 0;
-          const bytes all = drawn_records<Key>(draw, n, shape);
-          own_array keys(by_kernels, all);
-          own_array space = leftovers_of(by_kernels, by->space_to_sort(all.size(), type));
-          sort_there(*by, keys.get(), all.size(), type, descending, space.span());
-          EXPECT_EQ(keys.read(), sorted<Key>(all, shape, descending)) << int(type) << ", " << n << descending << by_kernels;
-          EXPECT_THROW(sort_there(*by, keys.get(), all.size() + 1, type, descending, space.span()), gpufs::error);
-          if (n > 1) {
-            EXPECT_THROW(sort_there(*by, keys.get(), all.size(), type, descending, {space.get(), 1}), gpufs::error);
-          }
-        }
-      });
+  by_each_engine_of_each_type([&](engine& by, bool by_kernels, number_type type, auto of) {
+    using Key = decltype(of);
+    for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, draw() % 1000}) {
+      const record_shape shape{sizeof(Key), 0};
+      const bool descending = draw() % 2 == 0;
+      const bytes all = drawn_records<Key>(draw, n, shape);
+      own_array keys(by_kernels, all);
+      own_array space = leftovers_of(by_kernels, by.space_to_sort(all.size(), type));
+      sort_there(by, keys.get(), all.size(), type, descending, space.span());
+      EXPECT_EQ(keys.read(), sorted<Key>(all, shape, descending)) << int(type) << ", " << n << descending << by_kernels;
+      EXPECT_THROW(sort_there(by, keys.get(), all.size() + 1, type, descending, space.span()), gpufs::error);
+      if (n > 1) {
+        EXPECT_THROW(sort_there(by, keys.get(), all.size(), type, descending, {space.get(), 1}), gpufs::error);
+      }
     }
-  }
+  });
 }
 
 TEST_F(par_files, sorts_are_the_same_around_the_ends_of_runs) {

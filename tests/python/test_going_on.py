@@ -17,24 +17,14 @@ import numpy as np
 import pytest
 from arrays_support import ENGINES
 from conftest import change_and_put_back, names_in
+from going_on_support import StoppedError, stop_after
 from gpufs import par, scan_sort, unfinished
-
-
-class StoppedError(Exception):
-    pass
 
 
 def stopped_after(n: int, path: Path, work: scan_sort.Work) -> None:
     """Does n pieces of the file, and gives up."""
-
-    def stop(done: int, total: int) -> None:
-        nonlocal n
-        n -= 1
-        if n < 0:
-            raise StoppedError
-
     with pytest.raises(StoppedError):
-        scan_sort.of_file(path, path.parent / "out", work, resume=True, on_progress=stop)
+        scan_sort.of_file(path, path.parent / "out", work, resume=True, on_progress=stop_after(n))
 
 
 def some_work(command: str, engine: str, op: str = "add") -> scan_sort.Work:

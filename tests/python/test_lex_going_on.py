@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from arrays_support import ENGINES
 from conftest import Run, change_and_put_back, names_in
+from going_on_support import StoppedError, stop_after
 from gpufs import lexing, par, scan_sort, unfinished
 
 # Each has tokens that go over several pieces of 100 bytes, one that is under way where the text ends, and errors.
@@ -30,21 +31,10 @@ PIECE_NBYTES = 100
 VOWELS = "kinds error vowel\nstart s\nstate s -\n a e i o u -> begin v\n else -> s\nstate v vowel\n"
 
 
-class StoppedError(Exception):
-    pass
-
-
 def stopped_after(n: int, path: Path, table: str, engine: str = "cpu") -> None:
     """Lexes n pieces of the file, and gives up."""
-
-    def stop(done: int, total: int) -> None:
-        nonlocal n
-        n -= 1
-        if n < 0:
-            raise StoppedError
-
     with pytest.raises(StoppedError):
-        going_on(path, table, engine, on_progress=stop)
+        going_on(path, table, engine, on_progress=stop_after(n))
 
 
 def going_on(path: Path, table: str, engine: str = "cpu", **how: Any) -> lexing.Found:
