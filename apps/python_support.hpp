@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 
@@ -53,10 +54,22 @@ inline void raise(const char* message) {
   PyErr_SetObject(nb::module_::import_("gpufs.errors").attr("GpufsError").ptr(), text.ptr());
 }
 
-// C++ exceptions become GpufsError.
-inline void translate_errors() {
+// C++ exceptions become GpufsError, where there is no such device, too; but std::out_of_range of rows, which is an IndexError.
+enum class out_of_range_is { no_device, no_row };
+inline void translate_errors(out_of_range_is what = out_of_range_is::no_device) {
   // Of threads that still run when the interpreter ends, which no binding's reference count is to blame for.
   nb::set_leak_warnings(false);
+  if (what == out_of_range_is::no_device) {
+    nb::register_exception_translator(
+        [](const std::exception_ptr& p, void*) {
+          try {
+            std::rethrow_exception(p);
+          } catch (const std::out_of_range& e) {
+            raise(e.what());
+          }
+        },
+        nullptr);
+  }
   nb::register_exception_translator(
       [](const std::exception_ptr& p, void*) {
         try {

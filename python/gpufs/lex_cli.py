@@ -39,7 +39,9 @@ def _outputs(files: list[Path], to: Path | None, inputs: list[tuple[Path | str, 
 
 def lex(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", readable=False, help="Regular files, of any size.")],
-    table: Annotated[str, typer.Option("--table", "-t", metavar="c|csv|json|FILE", help="What tokens there are.")],
+    table: Annotated[
+        str, typer.Option("--table", "-t", metavar="c|csv|json|paper|FILE", help="What tokens there are.")
+    ],
     to: Annotated[
         Path | None,
         typer.Option(

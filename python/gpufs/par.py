@@ -46,8 +46,8 @@ def lex(
 ) -> Tokens:
     """The tokens of a file, found by a finite automaton on many threads at once, in memory of the host.
 
-    table: "c", "csv", "json", or the path of a table's file (docs/guide/lex.md). What the table has no place for is a
-    token of kind "error", and lexing goes on behind it.
+    table: "c", "csv", "json", "paper", or the path of a table's file (docs/guide/lex.md). What the table has no place
+    for is a token of kind "error", and lexing goes on behind it.
     out: the path of a .npy file of the tokens, as `gpufs lex` writes it, which appears when it is complete. The arrays
     are then of a map of it, and may be larger than memory.
     resume: what is done is kept in the folder OUT.unfinished until then; whatever ends this call, the same one goes on

@@ -70,13 +70,13 @@ struct write_piece {
   }
 };
 
-struct size_of_file {
+struct status_of_file {
   file of;
-  std::int64_t* answer;
+  file_status* answer;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const file_status got = fstat(warp, of);
-    if (warp.leader()) *answer = got.error != 0 ? got.error : got.nbytes;
+    if (warp.leader()) *answer = got;
   }
 };
 struct sync_written {
@@ -100,19 +100,19 @@ struct change_name {
     if (warp.leader()) *answer = error;
   }
 };
-struct mode_of_path {
+struct status_of_path {
   mount_ref fs;
-  std::int64_t* answer;
+  path_status* answer;
   path_text path;
   GPUFS_DEVICE void operator()() const {
     const auto warp = this_warp();
     const path_status got = stat(warp, fs, path);
-    if (warp.leader()) *answer = got.error != 0 ? got.error : static_cast<std::int64_t>(got.mode);
+    if (warp.leader()) *answer = got;
   }
 };
 
 template <class Kernel>
-std::int64_t answer_of(simt::platform& device, const Kernel& kernel, unsigned threads = simt::warp_lanes) {
+auto answer_of(simt::platform& device, const Kernel& kernel, unsigned threads = simt::warp_lanes) {
   return simt::answer_of(device, kernel, &Kernel::answer, threads);
 }
 // A path that opens: it has its length.
@@ -128,14 +128,22 @@ change_name renamed_or_removed(const mount_ref& fs, bool removes, const std::str
   return kernel;
 }
 
+path_status status_of(const mount_ref& fs, simt::platform& device, const std::string& path) {
+  status_of_path kernel{fs, nullptr, {}};
+  copy_path(path, kernel.path);
+  return answer_of(device, kernel);
+}
+
 host_file made_beside(const host_mount& fs, const std::string& path) {
   static std::atomic<unsigned> number = 0;
+  if (path.empty()) throw std::system_error(ENOENT, std::generic_category(), "gpufs::par::file_pieces: a file without a name");
   for (;;) {
     try {
       const std::string name = path + "." + std::to_string(::getpid()) + "-" + std::to_string(number++) + ".unfinished";
       return {fs, name, O_GWRONCE | O_CREAT | O_EXCL};
     } catch (const std::system_error& error) {
-      if (error.code().value() != EEXIST) throw;  // of a process that was killed, or of another mount
+      if (error.code().value() == EEXIST) continue;  // of a process that was killed, or of another mount
+      throw std::system_error(error.code(), "gpufs::par::file_pieces: '" + path + "' cannot be made");
     }
   }
 }
@@ -156,27 +164,26 @@ file_pieces::file_pieces(const host_mount& fs, const std::string& from, const st
     const simt::on_device here(device_);
     simt::load<read_piece, nthreads, least_blocks>();
     simt::load<write_piece, nthreads, least_blocks>();
-    simt::load<size_of_file>();
+    simt::load<status_of_file>();
     simt::load<sync_written>();
     simt::load<change_name>();
-    simt::load<mode_of_path>();
+    simt::load<status_of_path>();
   }
   from_.advise(advice::noreuse);  // each byte is read once
-  const std::int64_t size = answer_of(device_, size_of_file{from_.ref(), nullptr});
-  if (size < 0) fail(size, from, "cannot be read");
-  if (begin > static_cast<std::uint64_t>(size)) throw std::invalid_argument("gpufs::par::file_pieces: the file ends before");
-  nbytes_ = static_cast<std::uint64_t>(size) - begin;
+  version_ = answer_of(device_, status_of_file{from_.ref(), nullptr});
+  if (version_.error != 0) fail(version_.error, from, "cannot be read");
+  const auto size = static_cast<std::uint64_t>(version_.nbytes);
+  if (begin > size) throw std::invalid_argument("gpufs::par::file_pieces: the file ends before");
+  nbytes_ = size - begin;
   npieces_ = nbytes_ / piece_nbytes_ + (nbytes_ % piece_nbytes_ != 0 ? 1 : 0);
   for (int i = 0; i < 3; ++i) buffers_.push_back(std::make_unique<buffer>(std::min(piece_nbytes_, nbytes_), device_));
   if (!to) return;
   to_ = *to;
   out_.emplace(made_beside(fs, to_));
   unfinished_ = out_->path();
-  mode_of_path there{fs_, nullptr, {}};
-  copy_path(to_, there.path);
-  if (const std::int64_t mode = answer_of(device_, there); mode >= 0 && S_ISDIR(static_cast<mode_t>(mode))) {
+  if (const path_status there = status_of(fs_, device_, to_); there.error == 0 && S_ISDIR(there.mode)) {
     remove();
-    throw std::system_error(EISDIR, std::generic_category(), to_);
+    throw std::system_error(EISDIR, std::generic_category(), "gpufs::par::file_pieces: '" + to_ + "'");
   }
 }
 
@@ -215,7 +222,10 @@ void file_pieces::begin_write() {
 }
 
 std::span<std::byte> file_pieces::next() {
-  if (ngiven_ == npieces_) return {};
+  if (ngiven_ == npieces_) {
+    check_version();
+    return {};
+  }
   begin_write();
   if (nread_ == ngiven_) begin_read();
   if (nread_ != npieces_) begin_read();  // after what was written of the piece there before, in its stream
@@ -231,6 +241,13 @@ void file_pieces::check() const {
   if (so_far.of_writes != 0) fail(so_far.of_writes, to_, "cannot be written");
 }
 
+// A page that was cached has no need to ask for the file, and so nobody has looked.
+void file_pieces::check_version() const {
+  const path_status now = status_of(fs_, device_, from_.path());
+  const bool is_it = now.error == 0 && now.inode == version_.inode;  // else another one has the name, and this one is as it was
+  if (is_it && (now.nbytes != version_.nbytes || now.mtime_ns != version_.mtime_ns)) fail(-ESTALE, from_.path(), "");
+}
+
 void file_pieces::fail(std::int64_t error, const std::string& path, const char* what) const {
   const int number = static_cast<int>(-error);
   const std::string why = number == ESTALE ? "has changed meanwhile" : std::string(what) + ": " + std::strerror(number);
@@ -244,6 +261,7 @@ void file_pieces::finish() {
     begin_write();
     for (const auto& each : buffers_) each->turns.wait();
     check();
+    check_version();
     const auto must = [&](std::int64_t error) {
       if (error != 0) fail(error, to_, "cannot be written");
     };

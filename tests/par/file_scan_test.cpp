@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <random>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "file/faulty_store.hpp"
@@ -223,6 +225,43 @@ TEST(file_pieces, come_in_their_order_and_go_where_they_were) {
   auto want = in;
   for (std::size_t at = 0; at < want.size(); at += 1000) want[at] = std::byte{0};
   EXPECT_TRUE(dir.read("out") == want);
+}
+TEST(file_pieces, of_a_file_that_changes_are_an_error_also_where_all_of_it_is_cached) {
+  const temp_dir dir;
+  mount_options options = writing(2048);
+  options.store = store_kind::posix;
+  const mount m(dir.path(), options);
+  const auto change = [&](auto&& how) {
+    dir.add("in", 100'000, 3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));        // what was changed just now is not kept from open to open
+    EXPECT_EQ(reduce_file(m, "in", plus<std::uint32_t>{}).n, 25'000u);  // fills the cache
+    file_pieces pieces(m, "in", "out", 1000);
+    pieces.next();
+    how();
+    EXPECT_EQ(number_of([&] {
+                while (!pieces.next().empty()) {
+                }
+                pieces.finish();
+              }),
+              ESTALE);
+  };
+  change([&] { dir.resize("in", 5000); });
+  change([&] { dir.overwrite("in", 0, 5000, 9); });
+  EXPECT_EQ(names_in(dir), std::vector<std::string>{"in"});
+}
+TEST(file_pieces, of_a_file_that_is_replaced_are_those_of_the_one_that_was_opened) {
+  const temp_dir dir;
+  const mount m(dir.path(), writing(256));
+  dir.add("in", 10'000, 3);
+  dir.add("other", 5'000, 4);
+  const auto in = dir.read("in");
+  file_pieces pieces(m, "in", "out", 1000);
+  pieces.next();
+  std::filesystem::rename(dir / "other", dir / "in");
+  while (!pieces.next().empty()) {
+  }
+  pieces.finish();
+  EXPECT_TRUE(dir.read("out") == in);
 }
 TEST(file_pieces, begin_where_they_are_told_to) {
   const temp_dir dir;

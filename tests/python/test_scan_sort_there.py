@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gpufs
@@ -96,6 +98,20 @@ def test_what_cannot_be_done_is_an_error(device: Any) -> None:
             call()
         assert words in str(error.value)
     np.testing.assert_array_equal(np.asarray(x), np.arange(6))
+
+
+@needs_simt
+def test_a_device_that_there_is_not_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("[1]")
+    calls: list[Callable[[], Any]] = [
+        lambda: par.scan(np.arange(3), engine="simt", device=77),
+        lambda: par.sort(np.arange(3), engine="simt", device=77),
+        lambda: par.label(np.eye(3, dtype="u1"), engine="simt", device=77),
+        lambda: par.lex(tmp_path / "text", "json", engine="simt", device=77),
+    ]
+    for call in calls:
+        with pytest.raises(gpufs.GpufsError, match="there is no device 77"):
+            call()
 
 
 def test_an_array_of_no_library_that_is_known_is_an_error() -> None:

@@ -45,9 +45,9 @@ class array_scan {
   }
 
   // out[i]: all elements up to and with in[i] combined, or all before it. They are enqueued, and return at once. in, out: n
-  // elements each that kernels of the device reach (its own memory, pinned memory), until the stream has done it; `out` may be
-  // `in`, else they do not overlap. Throw, before anything is enqueued, std::invalid_argument: more than max_n elements, memory
-  // that kernels do not reach, arrays that overlap, another device's stream; simt::launch_error.
+  // elements each that kernels of the device reach (its own memory, pinned memory; on the CPU machine all of the host's), until the
+  // stream has done it; `out` may be `in`, else they do not overlap. Throw, before anything is enqueued, std::invalid_argument:
+  // more than max_n elements, memory that kernels do not reach, arrays that overlap, another device's stream; simt::launch_error.
   void inclusive(const value* in, value* out, std::uint64_t n, const simt::stream& on) { scan(in, out, n, false, on); }
   void exclusive(const value* in, value* out, std::uint64_t n, const simt::stream& on) { scan(in, out, n, true, on); }
   // The same without an `out`: only for all().

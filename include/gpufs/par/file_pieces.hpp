@@ -39,12 +39,13 @@ class file_pieces {
   file_pieces& operator=(const file_pieces&) = delete;
 
   std::uint64_t nbytes() const { return nbytes_; }  // of the input from `begin` on
-  // Waits for the next piece, in the device's memory, aligned to 256 bytes; no bytes: there are no more. It is the caller's until
-  // the next call of next(), or finish(); kernels that work on it have ended by then. Throws gpufs::error, with the path: the file
-  // cannot be read, or has changed (ESTALE); or a piece before could not be written.
+  // Waits for the next piece, in the device's memory, aligned to 256 bytes; no bytes: there are no more, each time. It is the
+  // caller's until the next call of next(), or finish(); kernels that work on it have ended by then. Throws gpufs::error, with the
+  // path: the file cannot be read, or has changed (ESTALE); or a piece before could not be written.
   std::span<std::byte> next();
-  // After the last piece: all is on the disk (fsync), and then has its name; what had it before is replaced. Throws gpufs::error,
-  // with the path, and has removed what was written; std::logic_error: not all pieces have come. Without `to` it does nothing.
+  // After the last piece: all is on the disk (fsync), and then has its name, as a new file with a new file's mode; what had it
+  // before, a link, too, is replaced. Throws gpufs::error, with the path, and has removed what was written; std::logic_error: not
+  // all pieces have come. Without `to`, and a second time, it does nothing.
   void finish();
 
  private:
@@ -62,6 +63,7 @@ class file_pieces {
   void begin_read();
   void begin_write();
   void check() const;
+  void check_version() const;
   [[noreturn]] void fail(std::int64_t error, const std::string& path, const char* what) const;
   void remove() noexcept;
 
@@ -70,6 +72,7 @@ class file_pieces {
   host_file from_;
   std::string to_, unfinished_;  // empty: nothing is written
   std::optional<host_file> out_;
+  file_status version_;  // of from_, when it was opened
   std::uint64_t begin_, piece_nbytes_, nbytes_ = 0;
   std::uint64_t npieces_ = 0, nread_ = 0, ngiven_ = 0;  // pieces in all, those asked for, and those that the caller has got
   simt::device_array<errors> errors_;

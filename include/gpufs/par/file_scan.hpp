@@ -57,12 +57,12 @@ file_scan_result<typename Op::value> scan_pieces(const host_mount& fs, const std
 }
 }  // namespace detail
 
-// Scans a file of elements (Op::value, as they lie in memory) below the mount's root, and makes the file `to` of as many: all
-// elements up to each place, or before it, combined. `to` appears when it is complete and on the disk, and replaces what had that
-// name, which may be `from`; the mount must be writable. Waits. The same bytes on each run for exact operators; of sums of real
-// numbers with scan_order::fixed, by devices of one kind and pieces of one size. Throws gpufs::error, with the path: the file has
-// no whole number of elements, cannot be read, or changes meanwhile, or `to` cannot be written; std::system_error: they do not
-// open; what the platform throws. Then no file `to` is made, and what had the name is as before.
+// Scans a file of elements (Op::value, as they lie in memory) below the root of the mount (a gpufs::mount is one), and makes the
+// file `to` of as many: all elements up to each place, or before it, combined. `to` appears when it is complete and on the disk,
+// and replaces what had that name, which may be `from`; the mount must be writable. Waits. The same bytes on each run for exact
+// operators; of sums of real numbers with scan_order::fixed, by devices of one kind and pieces of one size. Throws gpufs::error,
+// with the path: the file has no whole number of elements, cannot be read, or changes meanwhile, or `to` cannot be written;
+// std::system_error: they do not open; what the platform throws. Then no file `to` is made, and what had the name is as before.
 template <scan_order Order = scan_order::any, scan_operator Op>
 file_scan_result<typename Op::value> scan_file(const host_mount& fs, const std::string& from, const std::string& to,
                                                const Op& op = {}, const file_scan_options& options = {}) {

@@ -568,4 +568,13 @@ BUGS = (
         HOST_SCANS,
         "*/file_scan.gives_what_a_loop_gives/staged_files",
     ),
+    Bug(
+        "a_cached_file_may_change",
+        "pieces of a file that is cached are those of what it was, though it has changed meanwhile",
+        FILE_PIECES,
+        "if (is_it && (now.nbytes != version_.nbytes || now.mtime_ns != version_.mtime_ns))",
+        "if (is_it && now.nbytes < 0)",
+        HOST_SCANS,
+        "file_pieces.of_a_file_that_changes_are_an_error_also_where_all_of_it_is_cached",
+    ),
 )
