@@ -30,6 +30,10 @@ def loading() -> Iterator[None]:
 
 def main() -> None:
     """Runs the command; exit status 0, 1 (it failed, one line says why), 2 (wrong usage), 130 or 143 (interrupted)."""
+    if sys.stdout is None:  # else the first file that is opened would be taken for it
+        if sys.stderr is not None:
+            os.write(2, b"gpufs: standard output is closed: redirect it, as to /dev/null\n")
+        sys.exit(1)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names of files may hold what the terminal cannot show

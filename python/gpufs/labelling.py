@@ -32,6 +32,7 @@ SomeLabels = NDArray[np.int32] | NDArray[np.int64]
 
 _INT32_NPIXELS = 1 << 31  # from so many pixels on labels have 64 bits
 _MOST_CHANNELS = 4
+_MOST_LABELS = 1 << 59  # of 8 bytes, in one array
 _NPY = b"\x93NUMPY"
 
 
@@ -49,7 +50,14 @@ class Image(NamedTuple):
             array = np.asarray(given)
         except (ValueError, TypeError, RuntimeError) as error:  # what lies in a GPU's memory, too
             raise GpufsError(f"this is no image: {_line_of(error)}") from None
-        return cls(array.shape, array.dtype, lambda first, end: array[first:end])
+        return cls.of_shape(array.shape, array.dtype, lambda first, end: array[first:end])
+
+    @classmethod
+    def of_shape(cls, shape: tuple[int, ...], dtype: np.dtype[Any], rows: Callable[[int, int], NDArray[Any]]) -> Image:
+        """Raises GpufsError: labels of so many pixels no array has."""
+        if any(isinstance(n, bool) for n in shape) or math.prod(max(n, 1) for n in shape[:2]) >= _MOST_LABELS:
+            raise GpufsError(f"an array of shape {shape} is no image that could be labelled")
+        return cls(shape, dtype, rows)
 
 
 class Store(Protocol):
@@ -177,7 +185,7 @@ def _image_of_npy(stream: BufferedReader) -> Image:
             read(i * shape[0] + first, run)
         return turned.T
 
-    return Image(shape, dtype, rows)
+    return Image.of_shape(shape, dtype, rows)
 
 
 def above(image: Image, threshold: Decimal) -> Image:

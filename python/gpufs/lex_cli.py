@@ -67,14 +67,14 @@ def lex(
     a token of kind "error". Where anything fails, nothing is written.
     """
     from gpufs.collage import console
-    from gpufs.lexing import find, go_on, names_of, new_token_file, table_of
+    from gpufs.lexing import find, go_on, inputs_of_table, names_of, new_token_file, table_of
     from gpufs.mounts import engine_of
 
     if resume and to is None:
         raise typer.BadParameter("--resume: keeps tokens beside those of --out: name it, too")
     piece_nbytes = parse_size(piece)
     by, chosen = table_of(table), engine_of(engine.value)
-    outputs = _outputs(files, to, [*((file, "one of the inputs") for file in files), (table, "the table")])
+    outputs = _outputs(files, to, [*((file, "one of the inputs") for file in files), *inputs_of_table(table)])
     names = names_of(by)
     results: list[dict[str, Any]] = []
     with sigterm_interrupts(), _what_stays_is_said(resume), ExitStack() as all_or_none, console.progress() as bar:
@@ -107,9 +107,11 @@ def lex(
             )
         for tokens in made:  # all of them, before the first one gets its name
             tokens.end()
-        for file, output in zip(files, outputs, strict=True):
-            if resume and output is not None:  # all that is left is to give them their names
-                go_on(file, output, by, chosen, piece_nbytes=piece_nbytes)
+        # All that is left is to give them their names; before, each is looked at once more.
+        for publishes in (False, True):
+            for file, output in zip(files, outputs, strict=True):
+                if resume and output is not None:
+                    go_on(file, output, by, chosen, piece_nbytes=piece_nbytes, publishes=publishes)
     if as_json:
         print(json.dumps({"table": table, "engine": chosen, "files": results}))
         return

@@ -56,6 +56,12 @@ def table_of(table: str | os.PathLike[str]) -> _lex.Table:
     return of
 
 
+def inputs_of_table(table: str | os.PathLike[str]) -> list[tuple[Path, str]]:
+    """The file of a table that is not there by name, and what it is: no output may be it."""
+    is_named = isinstance(table, str) and table in _lex.Table.names()
+    return [] if is_named else [(path_of(table, "table"), "the table")]
+
+
 def names_of(table: _lex.Table) -> list[str]:
     """Of kinds, by their numbers; 0 is none's."""
     return ["", *table.kinds()]

@@ -16,7 +16,7 @@ from gpufs import scan_sort
 from gpufs.collage.interrupt import check_is_no_input, check_writable
 from gpufs.errors import GpufsError
 from gpufs.labelling import ArrayOfLabels, How, Image, SomeLabels, label_regions
-from gpufs.lexing import each_piece, find, go_on, names_of, new_token_file, table_of
+from gpufs.lexing import each_piece, find, go_on, inputs_of_table, names_of, new_token_file, table_of
 from gpufs.mounts import MOST_NBYTES, engine_of, to_nbytes
 from gpufs.paths import path_of
 
@@ -59,7 +59,7 @@ def lex(
     does not open, is no regular file, or changes meanwhile, or `out` cannot be written. Ctrl-C is noticed between
     pieces.
     """
-    of, by = table_of(table), engine_of(engine)
+    of, by, resume = table_of(table), engine_of(engine), _flag("resume", resume)
     if out is None:
         if resume:
             raise GpufsError("resume: keeps tokens beside those of out: name it, too")
@@ -68,7 +68,7 @@ def lex(
         return Tokens(offsets, kinds, names_of(of))
     source, to = path_of(path, "path"), path_of(out, "out")
     check_writable(to)
-    check_is_no_input(to, [(source, "the input"), (path_of(table, "table"), "the table")])
+    check_is_no_input(to, [(source, "the input"), *inputs_of_table(table)])
     if resume:
         go_on(source, to, of, by, device=device)
     else:
@@ -152,6 +152,7 @@ def scan(
     meanwhile, or `out` cannot be written. Ctrl-C is noticed between pieces.
     """
     by, exclusive = engine_of(engine), _flag("exclusive", exclusive)
+    overwrite, resume = _flag("overwrite", overwrite), _flag("resume", resume)
 
     def work(type_name: str) -> scan_sort.Work:
         return scan_sort.scan_work(by, device, op, type_name, exclusive)
@@ -193,6 +194,7 @@ def sort(
     Raises GpufsError as :func:`scan`; and: the memory is too little for two records. Ctrl-C is noticed between pieces.
     """
     by, nbytes, descending = engine_of(engine), to_nbytes(memory, "memory"), _flag("descending", descending)
+    overwrite, resume = _flag("overwrite", overwrite), _flag("resume", resume)
     record_nbytes = None if record_nbytes is None else _nbytes("record_nbytes", record_nbytes)
     key_offset = _nbytes("key_offset", key_offset)
 

@@ -20,6 +20,7 @@ from gpufs.unchanged import Stamp
 
 State = tuple[int, int, bytes]  # bytes of a piece, how many pieces are done, and what the job goes on by behind them
 _FORMAT = 2
+_MOST_STATE_NBYTES = 1 << 20
 _SAVED_EVERY = 30.0  # seconds: a save waits until all that is done is on the disk
 _NOTHING: State = (0, 0, bytes(8))
 
@@ -121,26 +122,34 @@ class Unfinished:
     def damaged(self) -> GpufsError:
         return GpufsError(f"{self.folder}: is damaged, or of another version of gpufs: remove it to begin anew")
 
-    def _open(self, name: str, is_new: bool, files: ExitStack) -> BinaryIO:
-        anew = os.O_CREAT if is_new else 0
+    def _open_regular(self, name: str, flags: int) -> int:
+        """Waits for nothing, as opening a FIFO does. Whatever else has the name, this was not made here."""
+        always = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            number = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | anew, 0o666, dir_fd=self._there)
+            number = os.open(name, flags | always, 0o666, dir_fd=self._there)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP):
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):  # a link, a FIFO or a socket, a folder
                 raise self.damaged() from None
             raise
-        stream = files.enter_context(os.fdopen(number, "r+b", buffering=0))
         if not stat.S_ISREG(os.fstat(number).st_mode):
+            os.close(number)
             raise self.damaged()
-        return stream
+        return number
+
+    def _open(self, name: str, is_new: bool, files: ExitStack) -> BinaryIO:
+        try:
+            number = self._open_regular(name, os.O_RDWR | (os.O_CREAT if is_new else 0))
+        except FileNotFoundError:
+            raise self.damaged() from None
+        return files.enter_context(os.fdopen(number, "r+b", buffering=0))
 
     def _write_state(self, state: State, sizes: tuple[int, int]) -> None:
         piece_nbytes, npieces, so_far = state
         all_of_it = {"format": _FORMAT, "job": self._facts, "input": self._input, "sizes": sizes}
         all_of_it |= {"piece_nbytes": piece_nbytes, "npieces": npieces, "so_far": so_far.hex()}
         all_of_it["checksum"] = checksum_of(all_of_it)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open("state.new", flags, 0o666, dir_fd=self._there), "w") as stream:
+        number = self._open_regular("state.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(number, "w") as stream:
             json.dump(all_of_it, stream)
             stream.flush()
             os.fsync(stream.fileno())
@@ -150,14 +159,14 @@ class Unfinished:
     def _load(self) -> _Kept:
         """What was done of the same job on the same input."""
         try:
-            number = os.open("state", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._there)
+            number = self._open_regular("state", os.O_RDONLY)
         except FileNotFoundError:
             others = sorted(self._names() - {"state.new"})
             if others:
                 raise GpufsError(f"{self.folder}: is another folder, with {others[0]} in it: rename it") from None
             return _Kept(_NOTHING, (0, 0))
         with os.fdopen(number, "rb") as stream:
-            text = stream.read()
+            text = stream.read(_MOST_STATE_NBYTES)
         try:
             told = json.loads(text)
             if told["format"] != _FORMAT:
@@ -171,7 +180,7 @@ class Unfinished:
             kinds = isinstance(facts, dict) and isinstance(of, list)
             if not kinds or not ranges:
                 raise ValueError
-        except (ValueError, KeyError, TypeError, IndexError, OverflowError):
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError):
             raise self.damaged() from None
         if state[1] == 0 or "out" not in self._names():  # without `out` it was published
             return _Kept(_NOTHING, (0, 0))

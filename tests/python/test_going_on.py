@@ -244,3 +244,34 @@ def test_what_is_kept_is_saved_now_and_then(tmp_path: Path, monkeypatch: pytest.
     done = scan_sort.of_file(tmp_path / "in", tmp_path / "out", work, resume=True)
     assert done.share == pytest.approx(0.5, abs=0.03)
     np.testing.assert_array_equal(np.fromfile(tmp_path / "out", "u4"), np.cumsum(values, dtype="u4"))
+
+
+@pytest.mark.parametrize("name", ["state", "state.new", "out"])
+@pytest.mark.parametrize("what", ["fifo", "link", "folder"])
+def test_what_is_no_file_in_the_folder_is_not_waited_for(what: str, name: str, tmp_path: Path) -> None:
+    real_numbers(tmp_path / "in")
+    work = some_work("scan", "cpu")
+    if name == "out":
+        stopped_after(3, tmp_path / "in", work)
+        (tmp_path / "out.unfinished" / name).unlink()
+    else:
+        (tmp_path / "out.unfinished").mkdir()
+    at = tmp_path / "out.unfinished" / name
+    if what == "fifo":
+        os.mkfifo(at)
+    elif what == "link":
+        at.symlink_to(tmp_path / "in")
+    else:
+        at.mkdir()
+    before = (tmp_path / "in").read_bytes()
+    with pytest.raises(gpufs.GpufsError, match=r"out\.unfinished: is damaged, or of another version"):
+        scan_sort.of_file(tmp_path / "in", tmp_path / "out", work, resume=True)
+    assert (tmp_path / "in").read_bytes() == before and not (tmp_path / "out").exists()
+
+
+def test_a_state_that_nests_without_end_is_damaged(tmp_path: Path) -> None:
+    real_numbers(tmp_path / "in")
+    stopped_after(3, tmp_path / "in", some_work("scan", "cpu"))
+    (tmp_path / "out.unfinished" / "state").write_text("[" * 200_000)
+    with pytest.raises(gpufs.GpufsError, match=r"out\.unfinished: is damaged, or of another version"):
+        scan_sort.of_file(tmp_path / "in", tmp_path / "out", some_work("scan", "cpu"), resume=True)

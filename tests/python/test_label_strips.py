@@ -14,7 +14,7 @@ import gpufs
 import numpy as np
 import pytest
 from arrays_support import ENGINES
-from conftest import change_and_put_back, names_in
+from conftest import Run, change_and_put_back, names_in
 from gpufs import _label, labelling, par
 from gpufs.commands import app
 from gpufs.labelling import FileOfLabels, Found, How, Image
@@ -307,3 +307,26 @@ def test_what_happens_between_strips_leaves_nothing(
         assert said.stderr == "gpufs: image.npy: was changed while it was read: try again\n"
     assert names_in(tmp_path) == sorted([*FILES, "labels.npy"])
     assert (tmp_path / "labels.npy").read_bytes() == b"what was there before"
+
+
+@pytest.mark.parametrize("shape", [(2**62, 0), (0, 2**62), (10**30, 0), (True, 4)])
+def test_a_shape_that_no_array_of_labels_has_is_an_error(shape: tuple[int, int], tmp_path: Path, run: Run) -> None:
+    with (tmp_path / "lies.npy").open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        stream.write(bytes(4))
+    done = run("label", "lies.npy", "--out", "labels.npy", "--engine", "cpu")
+    assert done.returncode == 1 and "lies.npy: an array of shape" in done.stderr and done.stderr.count("\n") == 1
+    assert names_in(tmp_path) == ["lies.npy"]
+
+
+def test_an_array_of_more_pixels_than_memory_could_have_labels_is_an_error() -> None:
+    with pytest.raises(gpufs.GpufsError, match=r"an array of shape \(1099511627776, 1048576\) is no image"):
+        par.label(np.broadcast_to(np.uint8(1), (2**40, 2**20)), engine="cpu")
+
+
+def test_a_link_to_what_is_open_is_not_replaced(tmp_path: Path, run: Run) -> None:
+    np.save(tmp_path / "image.npy", np.eye(3, dtype="u1"))
+    (tmp_path / "labels.npy").symlink_to("/proc/self/exe")
+    done = run("label", "image.npy", "--out", "labels.npy", "--engine", "cpu")
+    assert done.returncode == 1 and "labels.npy: names what is open" in done.stderr
+    assert (tmp_path / "labels.npy").is_symlink()

@@ -20,6 +20,8 @@ from arrays_support import ENGINES
 from conftest import Run, change_and_put_back, names_in
 from going_on_support import StoppedError, stop_after
 from gpufs import lexing, par, scan_sort, unfinished
+from gpufs.commands import app
+from typer.testing import CliRunner
 
 # Each has tokens that go over several pieces of 100 bytes, one that is under way where the text ends, and errors.
 TEXTS = {
@@ -389,3 +391,24 @@ def test_without_a_file_of_tokens_there_is_nothing_to_go_on_with(source: Path, r
     said = run("lex", "-t", "json", "in", "--resume")
     assert said.returncode == 2 and "--resume: keeps tokens beside those of --out: name it, too" in said.stderr
     assert said.stdout == "" and names_in(source.parent) == ["in"]
+
+
+def test_no_file_gets_its_name_where_one_of_them_has_changed(tmp_path: Path) -> None:
+    """Also one that was lexed long before the last one."""
+    names = ["first", "second", "third"]
+    for name in names:
+        (tmp_path / name).write_bytes(TEXTS["json"])
+    (tmp_path / "to").mkdir()
+    real = lexing.go_on
+
+    def change_the_second(path: Path, *args: Any, **how: Any) -> lexing.Found:
+        if path.name == "third":
+            (tmp_path / "second").write_bytes(TEXTS["json"] + b" ")
+        return real(path, *args, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lexing, "go_on", change_the_second)
+        patch.chdir(tmp_path)
+        said = CliRunner().invoke(app, ["lex", "--table", "json", "--engine", "cpu", "--resume", "--out", "to", *names])
+    assert said.exit_code == 1 and "second" in said.stderr and "changed" in said.stderr
+    assert not [name for name in names if (tmp_path / "to" / f"{name}.tokens.npy").exists()]

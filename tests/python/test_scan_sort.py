@@ -204,13 +204,16 @@ def wrong_calls(folder: Path) -> list[tuple[Any, str]]:
         (lambda: par.scan(folder / "none", out=folder / "out", dtype="u4"), "none: No such file or directory"),
         (lambda: par.scan(path, out=path, dtype="u4"), "in: is the input"),
         (lambda: par.scan(numbers, engine="tpu"), "tpu"),
+        (lambda: par.scan(path, out=folder / "out", dtype="u4", resume="no"), "resume: is True or False, and no str"),  # type: ignore[arg-type]
+        (lambda: par.sort(path, out=folder / "out", key="u4", overwrite=1), "overwrite: is True or False, and no int"),  # type: ignore[arg-type]
+        (lambda: par.scan(path, out=folder / ("o" * 300), dtype="u4"), "cannot be written: File name too long"),
     ]
 
 
-@pytest.mark.parametrize("number", range(35))
+@pytest.mark.parametrize("number", range(38))
 def test_what_cannot_be_done_is_an_error(number: int, tmp_path: Path) -> None:
     calls = wrong_calls(tmp_path)
-    assert len(calls) == 35
+    assert len(calls) == 38
     call, words = calls[number]
     with pytest.raises(gpufs.GpufsError) as error:
         call()
@@ -316,6 +319,16 @@ def test_errors_are_one_line_and_leave_nothing(
         assert said.stderr.startswith("gpufs: ") and said.stderr.count("\n") == 1 and said.stdout == ""
     assert names_in(tmp_path) == ["in", "was"]
     assert (tmp_path / "in").read_bytes() == bytes(range(28)) and (tmp_path / "was").read_bytes() == b"abc"
+
+
+def test_a_closed_standard_output_is_no_file_to_write_to(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(bytes(64))
+    command = [sys.executable, "-m", "gpufs", "scan", "--op", "add", "--type", "u32", "in", "out"]
+    how: dict[str, Any] = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}}
+    how |= {"stderr": subprocess.PIPE, "text": True, "preexec_fn": lambda: os.close(1)}
+    done = subprocess.run(command, check=False, **how)
+    assert done.returncode == 1 and done.stderr.startswith("gpufs: standard output is closed")
+    assert names_in(tmp_path) == ["in"]
 
 
 @pytest.mark.parametrize("more", [[], ["--resume"], ["--overwrite-in-place"]])

@@ -41,12 +41,17 @@ def sigterm_interrupts() -> Iterator[None]:
 def check_writable(path: Path) -> None:
     """Raises GpufsError when a file of this name could not be made: found before the work, not after it."""
     folder = path.parent
-    if not folder.is_dir():
-        raise GpufsError(f"{path}: there is no folder {folder}")
-    if path.is_dir():
-        raise GpufsError(f"{path}: is a folder")
-    if path.exists() and not path.is_file():
-        raise GpufsError(f"{path}: is there already and is no regular file")
+    try:
+        if not folder.is_dir():
+            raise GpufsError(f"{path}: there is no folder {folder}")
+        if path.is_dir():
+            raise GpufsError(f"{path}: is a folder")
+        if path.exists() and not path.is_file():
+            raise GpufsError(f"{path}: is there already and is no regular file")
+        if path.is_symlink() and path.readlink().is_relative_to("/proc"):  # /dev/stdout: the name is the system's
+            raise GpufsError(f"{path}: names what is open, and no file: name the file")
+    except OSError as error:  # a name that is too long
+        raise GpufsError(f"{path}: cannot be written: {error.strerror or error}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise GpufsError(f"{path}: no permission to write in {folder}")
 
