@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -54,22 +55,10 @@ inline void raise(const char* message) {
   PyErr_SetObject(nb::module_::import_("gpufs.errors").attr("GpufsError").ptr(), text.ptr());
 }
 
-// C++ exceptions become GpufsError, where there is no such device, too; but std::out_of_range of rows, which is an IndexError.
-enum class out_of_range_is { no_device, no_row };
-inline void translate_errors(out_of_range_is what = out_of_range_is::no_device) {
+// C++ exceptions become GpufsError. (For all modules, whichever asks for it; so std::out_of_range, of rows, stays an IndexError.)
+inline void translate_errors() {
   // Of threads that still run when the interpreter ends, which no binding's reference count is to blame for.
   nb::set_leak_warnings(false);
-  if (what == out_of_range_is::no_device) {
-    nb::register_exception_translator(
-        [](const std::exception_ptr& p, void*) {
-          try {
-            std::rethrow_exception(p);
-          } catch (const std::out_of_range& e) {
-            raise(e.what());
-          }
-        },
-        nullptr);
-  }
   nb::register_exception_translator(
       [](const std::exception_ptr& p, void*) {
         try {
@@ -83,6 +72,16 @@ inline void translate_errors(out_of_range_is what = out_of_range_is::no_device) 
         }
       },
       nullptr);
+}
+
+// What make() gives. That there is no such device is a gpufs::error.
+template <class Make>
+auto of_a_device(const Make& make) {
+  try {
+    return make();
+  } catch (const std::out_of_range& error) {
+    throw gpufs::error(error.what(), ENODEV);
+  }
 }
 
 // Calls a Python function with what has been done of a total at most every 50 ms, and lets Python's signal handlers run, so that

@@ -309,7 +309,7 @@ void translate_file_errors() {
 
 NB_MODULE(_rows, m) {
   m.doc() = "Rows of arrays in files, for gpufs.open(). Memory is named by its address.";
-  translate_errors(out_of_range_is::no_row);
+  translate_errors();
   translate_file_errors();
   m.def("engine_missing", &why_not, "engine"_a, "Why the engine (cpu, simt, gpu) cannot run here; empty when it can.");
   m.def("current_device", &current_device, "engine"_a, "The number of the calling thread's device.");

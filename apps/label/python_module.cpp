@@ -23,17 +23,19 @@ namespace {
 std::unique_ptr<labeler> make_labeler(const std::string& engine, const label_options& options) {
   check_engine(engine);
   const unlocked others;
-  if (engine == "cpu") return make_labeler_cpu(options);
+  return of_a_device([&] {
+    if (engine == "cpu") return make_labeler_cpu(options);
 #if GPUFS_WITH_CUDA
-  if (engine == "gpu") return make_labeler_cuda(options);
+    if (engine == "gpu") return make_labeler_cuda(options);
 #endif
-  return make_labeler_simt(options);
+    return make_labeler_simt(options);
+  });
 }
 
 std::uint64_t usual_memory(const std::string& engine, [[maybe_unused]] int device) {
   check_engine(engine);
 #if GPUFS_WITH_CUDA
-  if (engine == "gpu") return usual_memory_of_gpu(device);
+  if (engine == "gpu") return of_a_device([&] { return usual_memory_of_gpu(device); });
 #endif
   return usual_memory_of_host();
 }

@@ -53,10 +53,12 @@ auto named(const Names& all, const std::string& name, const char* what) {
 std::unique_ptr<engine> make_engine(const std::string& name, [[maybe_unused]] int device) {
   if (const std::string why = why_not(name); !why.empty()) throw gpufs::error("engine " + name + ": " + why);
   if (name == "cpu") return make_engine_cpu();
+  return of_a_device([&] {
 #if GPUFS_WITH_CUDA
-  if (name == "gpu") return make_engine_cuda(device);
+    if (name == "gpu") return make_engine_cuda(device);
 #endif
-  return make_engine_simt(device);
+    return make_engine_simt(device);
+  });
 }
 
 // What is read and written: two files, or two pieces of memory.
