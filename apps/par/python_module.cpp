@@ -163,12 +163,12 @@ NB_MODULE(_par, m) {
       "piece_nbytes: 0: the engine's own choice. state: of a job that was given up, whose pieces have their size.");
   m.def(
       "space_to_scan",
-      [](const std::string& engine_name, int device, std::uint64_t nbytes, const std::string& type) {
-        const scan_options options{.type = named(types, type, "type")};
+      [](const std::string& engine_name, int device, std::uint64_t nbytes, const std::string& op, const std::string& type) {
+        const scan_options options{named(operators, op, "operator"), named(types, type, "type")};
         const unlocked others;
         return make_engine(engine_name, device)->space_to_scan(nbytes, options);
       },
-      "engine"_a, "device"_a, "nbytes"_a, "type"_a, "How many bytes scan_there takes besides, of the engine's own memory.");
+      "engine"_a, "device"_a, "nbytes"_a, "op"_a, "type"_a, "How many bytes scan_there takes besides, of the engine's own memory.");
   m.def(
       "scan_there",
       [](const std::string& engine_name, int device, std::uintptr_t address, std::uintptr_t out_address, std::uint64_t nbytes,

@@ -45,7 +45,7 @@ def scan(
 ) -> Job:
     """piece_nbytes: 0: the engine's own choice. state: of a job that was given up, whose pieces have their size."""
 
-def space_to_scan(engine: str, device: int, nbytes: int, type: str) -> int:
+def space_to_scan(engine: str, device: int, nbytes: int, op: str, type: str) -> int:
     """How many bytes scan_there takes besides, of the engine's own memory."""
 
 def scan_there(

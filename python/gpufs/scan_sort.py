@@ -66,7 +66,7 @@ def scan_work(engine: str, device: int | None, op: str, type_name: str, exclusiv
         return _par.scan(engine, number, of, op, type_name, exclusive, piece_nbytes, state)
 
     def space(number: int, nbytes: int) -> int:
-        return _par.space_to_scan(engine, number, nbytes, type_name)
+        return _par.space_to_scan(engine, number, nbytes, op, type_name)
 
     def there(number: int, address: int, out_address: int, nbytes: int, space: int, space_nbytes: int) -> None:
         how = (op, type_name, exclusive, space, space_nbytes)
