@@ -27,7 +27,6 @@ namespace {
 
 // So few blocks that those of the caller's kernels run beside them: half a multiprocessor each.
 constexpr unsigned nthreads = GPUFS_ON_CUDA ? 256 : 64, least_blocks = 2, nblocks = GPUFS_ON_CUDA ? 64 : 2;
-constexpr unsigned nthreads_to_sync = nthreads;
 
 // Each warp reads, or writes, parts of a piece.
 template <class Work>
@@ -136,11 +135,14 @@ path_status status_of(const mount_ref& fs, simt::platform& device, const std::st
 
 host_file made_beside(const host_mount& fs, const std::string& path) {
   static std::atomic<unsigned> number = 0;
+  // Of a long name the first 200 bytes, so that there is room behind it; names may be alike as far as that.
+  const std::size_t name = path.rfind('/') + 1;
+  const std::string begin = path.substr(0, std::min(path.size(), name + 200));
   if (path.empty()) throw std::system_error(ENOENT, std::generic_category(), "gpufs::par::file_pieces: a file without a name");
   for (;;) {
     try {
-      const std::string name = path + "." + std::to_string(::getpid()) + "-" + std::to_string(number++) + ".unfinished";
-      return {fs, name, O_GWRONCE | O_CREAT | O_EXCL};
+      const std::string beside = begin + "." + std::to_string(::getpid()) + "-" + std::to_string(number++) + ".unfinished";
+      return {fs, beside, O_GWRONCE | O_CREAT | O_EXCL};
     } catch (const std::system_error& error) {
       if (error.code().value() == EEXIST) continue;  // of a process that was killed, or of another mount
       throw std::system_error(error.code(), "gpufs::par::file_pieces: '" + path + "' cannot be made");
@@ -179,23 +181,14 @@ file_pieces::file_pieces(const host_mount& fs, const std::string& from, const st
   for (int i = 0; i < 3; ++i) buffers_.push_back(std::make_unique<buffer>(std::min(piece_nbytes_, nbytes_), device_));
   if (!to) return;
   to_ = *to;
-  out_.emplace(made_beside(fs, to_));
-  unfinished_ = out_->path();
   if (const path_status there = status_of(fs_, device_, to_); there.error == 0 && S_ISDIR(there.mode)) {
-    remove();
     throw std::system_error(EISDIR, std::generic_category(), "gpufs::par::file_pieces: '" + to_ + "'");
   }
+  out_.emplace(made_beside(fs, to_));
+  unfinished_ = out_->path();
 }
 
-file_pieces::~file_pieces() {
-  for (const auto& each : buffers_) {
-    try {
-      each->turns.wait();
-    } catch (const std::exception&) {  // who waited for the piece was told, or does not care any more
-    }
-  }
-  remove();
-}
+file_pieces::~file_pieces() { remove(); }
 
 std::uint64_t file_pieces::nbytes_of(std::uint64_t piece) const { return std::min(piece_nbytes_, nbytes_ - piece * piece_nbytes_); }
 
@@ -265,7 +258,7 @@ void file_pieces::finish() {
     const auto must = [&](std::int64_t error) {
       if (error != 0) fail(error, to_, "cannot be written");
     };
-    must(answer_of(device_, sync_written{out_->ref(), nullptr}, nthreads_to_sync));
+    must(answer_of(device_, sync_written{out_->ref(), nullptr}, nthreads));
     try {
       out_->close();
     } catch (const std::system_error& error) {
@@ -280,13 +273,21 @@ void file_pieces::finish() {
   out_.reset();
 }
 
-// What has no name yet. What its pages still wait to write is written to the file that nobody sees.
+// Waits for what is under way, and removes what has no name yet. What its pages still wait to write is written to the file that
+// nobody sees.
 void file_pieces::remove() noexcept {
+  for (const auto& each : buffers_) {
+    try {
+      each->turns.wait();
+    } catch (const std::exception&) {  // who waited for the piece was told, or does not care any more
+    }
+  }
   if (unfinished_.empty()) return;
   try {
     answer_of(device_, renamed_or_removed(fs_, true, unfinished_, to_));
     unfinished_.clear();
     out_->close();
+    out_.reset();
   } catch (const std::exception&) {  // the caller is told of the first error
   }
 }

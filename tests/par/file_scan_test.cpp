@@ -296,6 +296,14 @@ TEST(file_pieces, are_written_beside_what_a_killed_process_has_left) {
   EXPECT_TRUE(dir.read(next) == left);
   EXPECT_EQ(names_in(dir), (std::vector<std::string>{"in", "out", next}));
 }
+TEST(file_pieces, may_have_a_name_as_long_as_names_are) {
+  const temp_dir dir;
+  const mount m(dir.path(), writing(256));
+  dir.add("folder/in", 2500, 3);
+  const std::string name = "folder/" + std::string(255, 'n');
+  EXPECT_EQ(scan_file(m, "folder/in", name, plus<std::uint32_t>{}).n, 625u);
+  EXPECT_EQ(dir.read(name).size(), 2500u);
+}
 TEST(file_pieces, of_which_some_have_not_come_make_no_file) {
   const temp_dir dir;
   const mount m(dir.path(), writing(256));

@@ -181,12 +181,14 @@ GPUFS_DEVICE int spmv_by_scan(Group group, const Matrix& a, const X& x, T* y, st
   if (end > a.nrows) return -EINVAL;
   if (begin >= end) return 0;
   if (group.any(!detail::are_rows(a, begin + group.rank(), end, group.size()))) return -EINVAL;
-  detail::clear_empty_rows(a, y, begin + group.rank(), end, group.size());
   const auto edge = [&](std::uint64_t row) {  // one thread looks, so that all have the same, whatever a file does
     return group.broadcast(group.leader() ? static_cast<std::uint64_t>(a.offsets[row]) : 0);
   };
   const std::uint64_t first = edge(begin), last = edge(end);
-  if (first >= last) return 0;
+  if (first > last || last > a.nelements) return -EINVAL;  // it was looked at before, and may be another one now
+  detail::clear_empty_rows(a, y, begin + group.rank(), end, group.size());
+  detail::let_go(a.offsets);  // a copy of it looks from here on
+  if (first == last) return 0;
 
   bool has_columns = true;
   const auto offsets = a.offsets + static_cast<std::ptrdiff_t>(begin);  // nobody has looked at those of other rows
@@ -224,6 +226,7 @@ GPUFS_DEVICE int spmv_by_scan(simt::grid grid, const Matrix& a, const X& x, T* y
   detail::pieces_of_space pieces(space);
   auto* const words = pieces.take<detail::words_to_multiply>(1);
   if (grid.leader()) *words = {a.offsets[a.nrows], 0};
+  detail::let_go(a.offsets);
   const simt::atomic_ref<std::uint32_t> wrong(words->wrong);
   grid.sync();
   const std::uint64_t n = words->nelements;

@@ -48,7 +48,10 @@ def check_writable(path: Path) -> None:
             raise GpufsError(f"{path}: is a folder")
         if path.exists() and not path.is_file():
             raise GpufsError(f"{path}: is there already and is no regular file")
-        if path.is_symlink() and path.readlink().is_relative_to("/proc"):  # /dev/stdout: the name is the system's
+        is_link = path.is_symlink() and path.readlink().is_relative_to(
+            "/proc"
+        )  # as /dev/stdout: a name of the system's
+        if is_link or folder.resolve().is_relative_to("/proc"):
             raise GpufsError(f"{path}: names what is open, and no file: name the file")
     except OSError as error:  # a name that is too long
         raise GpufsError(f"{path}: cannot be written: {error.strerror or error}") from error

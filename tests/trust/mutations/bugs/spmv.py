@@ -110,4 +110,13 @@ BUGS = (
         PROGRAM,
         "spmv_of_files.that_are_no_matrix_is_refused",
     ),
+    Bug(
+        "a_last_offset_is_looked_at_once",
+        "a group goes through as many elements as the last offset says when it is read again",
+        SPMV,
+        "if (first > last || last > a.nelements) return -EINVAL;",
+        "if (first > last) return -EINVAL;",
+        PROGRAM,
+        "spmv_of_files.whose_offsets_change_meanwhile_looks_at_no_other_memory",
+    ),
 )
