@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gpufs import _label
+from gpufs import _label, tensors
 from gpufs.errors import GpufsError
 from gpufs.formats import npy_header
 from gpufs.mounts import device_of
@@ -45,10 +45,12 @@ class Image(NamedTuple):
 
     @classmethod
     def of(cls, given: ArrayLike) -> Image:
-        """Of an array in the host's memory. Raises GpufsError."""
+        """Of an array in the host's memory, or of a copy of one on a GPU. Raises GpufsError."""
+        library: Any = next((each for each in tensors.LIBRARIES if each.owns(given)), None)
         try:
-            array = np.asarray(given)
-        except (ValueError, TypeError, RuntimeError) as error:  # what lies in a GPU's memory, too
+            is_there = library is not None and library.place(given) is not tensors.HOST
+            array = np.asarray(library.host(given) if is_there else given)
+        except (ValueError, TypeError, RuntimeError) as error:  # what is on a device that gpufs does not know, too
             raise GpufsError(f"this is no image: {_line_of(error)}") from None
         return cls.of_shape(array.shape, array.dtype, lambda first, end: array[first:end])
 

@@ -101,7 +101,8 @@ def label(
     """The regions of an image: pixels that are equal, and touch each other or others of the region.
 
     image: whole numbers or bools as [height, width], or uint8 as [height, width, 1 to 4], of any size, in the host's
-    memory, or a map of a file (numpy.memmap).
+    memory, or a map of a file (numpy.memmap). What is on a GPU (a tensor of torch, an array of CuPy) is copied to the
+    host, where the labels are, too.
     corners: pixels that meet at a corner touch, too; else only at a side.
     background: pixels of this value (of images with channels: a value for each, or one for all) have label 0, and are
     of no region; None: there is no background.

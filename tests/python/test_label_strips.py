@@ -202,7 +202,28 @@ def test_tensors_are_labelled() -> None:
         par.label(torch.zeros((3, 3), dtype=torch.uint8, device="meta"), engine="cpu")
 
 
-def test_arrays_on_gpus_are_refused_by_one_line() -> None:
+def test_arrays_on_a_gpu_are_labelled(device: Any) -> None:
+    """device_arrays.py has what stands in for one."""
+    image = comb(20)
+    want = par.label(image, corners=True, engine="cpu")
+    for engine in ENGINES:
+        got = par.label(device.of(image), corners=True, engine=engine)
+        assert got.nregions == want.nregions
+        np.testing.assert_array_equal(got.labels, want.labels)
+
+
+@pytest.mark.skipif("gpu" not in ENGINES, reason="no GPU")
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_arrays_on_a_real_gpu_are_labelled(library: str) -> None:
+    module: Any = pytest.importorskip(library)
+    image = comb(20)
+    there = module.as_tensor(image, device="cuda") if library == "torch" else module.asarray(image)
+    got, want = par.label(there), par.label(image, engine="cpu")
+    assert got.nregions == want.nregions
+    np.testing.assert_array_equal(got.labels, want.labels)
+
+
+def test_arrays_that_numpy_does_not_reach_are_refused_by_one_line() -> None:
     class OnGpu:
         """As tensors and CuPy's arrays are for NumPy."""
 
