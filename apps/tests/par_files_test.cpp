@@ -17,169 +17,15 @@
 #include <random>
 #include <tuple>
 
-#include "apps/par/file_jobs.hpp"
-#include "apps/par/operators.hpp"
 #include "apps/par/run_cuts.hpp"
 #include "gpufs/mount.hpp"
-#include "gpufs/simt/device_array.hpp"
-#include "par/keys.hpp"
+#include "par_jobs.hpp"
 #include "said.hpp"
 
 namespace gpufs::apps::par {
 namespace {
 
-using bytes = std::vector<std::byte>;
-
-template <class T>
-bytes bytes_of(const std::vector<T>& values) {
-  bytes all(values.size() * sizeof(T));
-  if (!values.empty()) std::memcpy(all.data(), values.data(), all.size());
-  return all;
-}
-
-constexpr number_type all_types[] = {number_type::u32, number_type::i32, number_type::u64,
-                                     number_type::i64, number_type::f32, number_type::f64};
-
-class par_files : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "gpufs_par_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
-  static std::unique_ptr<engine> make_engine(bool by_kernels) {
-    if (!by_kernels) return make_engine_cpu();
-#if GPUFS_ON_CUDA
-    return make_engine_cuda(0);
-#else
-    return make_engine_simt(0);
-#endif
-  }
-  // work(engine, whether it has kernels, type, T{}) for each engine and type.
-  template <class Work>
-  static void by_each_engine_of_each_type(const Work& work) {
-    for (const bool by_kernels : {false, true}) {
-      const auto by = make_engine(by_kernels);
-      for (const number_type type : all_types) {
-        with_type(type, [&](auto of) { work(*by, by_kernels, type, of); });
-      }
-    }
-  }
-  std::string in() const { return root_ + "/in"; }
-  std::string out() const { return root_ + "/out"; }
-  void write(const bytes& all) const {
-    std::ofstream(in(), std::ios::binary).write(reinterpret_cast<const char*>(all.data()), std::ssize(all));
-  }
-  static bytes content_of(const std::string& path) {
-    bytes all(std::filesystem::file_size(path));
-    std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(all.data()), std::ssize(all));
-    return all;
-  }
-  // What make(from, to, nbytes) does to these bytes, in memory or in files.
-  template <class Make>
-  bytes done(const bytes& all, bool in_files, const Make& make) const {
-    if (!in_files) {
-      bytes result(all.size());
-      finish(*make(bytes_from{.memory = all.data()}, bytes_to{.memory = result.data()}, all.size()));
-      return result;
-    }
-    write(all);
-    const input_file from(in(), "tried");
-    std::fclose(std::fopen(out().c_str(), "wb"));
-    std::FILE* const made = std::fopen(out().c_str(), "r+b");
-    {
-      const output_file to(out(), fileno(made), from.nbytes());
-      finish(*make(bytes_from{.file = &from}, bytes_to{.file = &to}, from.nbytes()));
-    }
-    std::fclose(made);
-    return content_of(out());
-  }
-  static void finish(job& of) {
-    std::uint64_t last = 0;
-    while (of.next()) {
-      EXPECT_GT(of.ndone(), last);
-      last = of.ndone();
-    }
-    EXPECT_EQ(of.ndone(), of.nbytes());
-    EXPECT_FALSE(of.next());
-  }
-
-  std::string root_;
-};
-
 // --- Scans ------------------------------------------------------------------------------------------------------------------
-
-// A loop over the values, by definitions of its own.
-template <class T>
-std::vector<T> scanned(const std::vector<T>& values, scan_op op, bool exclusive) {
-  const auto is_nan = [](T x) { return x != x; };
-  T so_far{};
-  switch (op) {
-    case scan_op::mul:
-      so_far = T{1};
-      break;
-    case scan_op::bit_and:
-      so_far = static_cast<T>(-1);
-      break;
-    case scan_op::max:
-      so_far = std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
-      break;
-    case scan_op::min:
-      so_far = std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::max();
-      break;
-    default:
-      break;
-  }
-  std::vector<T> result;
-  for (const T& x : values) {
-    if (exclusive) result.push_back(so_far);
-    if constexpr (std::is_integral_v<T>) {
-      using bits = std::make_unsigned_t<T>;
-      const bits a = static_cast<bits>(so_far), b = static_cast<bits>(x);
-      if (op == scan_op::add) so_far = static_cast<T>(a + b);
-      if (op == scan_op::mul) so_far = static_cast<T>(a * b);
-      if (op == scan_op::bit_and) so_far = static_cast<T>(a & b);
-      if (op == scan_op::bit_or) so_far = static_cast<T>(a | b);
-      if (op == scan_op::bit_xor) so_far = static_cast<T>(a ^ b);
-    } else {
-      if (op == scan_op::add) so_far += x;
-      if (op == scan_op::mul) so_far *= x;
-    }
-    if (op == scan_op::max && (is_nan(so_far) || x > so_far)) so_far = x;
-    if (op == scan_op::min && (is_nan(so_far) || x < so_far)) so_far = x;
-    if (!exclusive) result.push_back(so_far);
-  }
-  return result;
-}
-
-// Values whose sums and products are exact, so that brackets do not matter; for max and min of real numbers also NaNs and zeros of
-// both signs, of which the left one stays.
-template <class T>
-std::vector<T> drawn_values(std::mt19937_64& draw, std::uint64_t n, scan_op op) {
-  std::vector<T> values(n);
-  for (T& value : values) {
-    const std::uint64_t word = draw();
-    if constexpr (std::is_integral_v<T>) {
-      value = static_cast<T>(word >> draw() % 64);
-    } else if (op == scan_op::mul) {
-      constexpr T factors[] = {1, -1, 2, T{0.5}};
-      value = factors[word % 4];
-    } else {
-      value = static_cast<T>(static_cast<std::int64_t>(word % 2001) - 1000);
-      if (op != scan_op::add && word % 3 != 0) value = word % 2 == 0 ? T{0} : -T{0};
-      if (op != scan_op::add && word % 5 == 0) value = std::numeric_limits<T>::quiet_NaN();
-    }
-  }
-  if (op == scan_op::mul && std::is_floating_point_v<T>) {  // no overflow: each factor has its inverse behind it
-    for (std::uint64_t i = 1; i < n; i += 2) values[i] = T{1} / values[i - 1];
-  }
-  return values;
-}
-
-constexpr scan_op all_ops[] = {scan_op::add,     scan_op::mul,    scan_op::max,    scan_op::min,
-                               scan_op::bit_and, scan_op::bit_or, scan_op::bit_xor};
 
 TEST_F(par_files, scans_are_what_a_loop_says_of_each_type_by_each_operator) {
   std::mt19937_64 draw(27);
@@ -247,85 +93,7 @@ TEST_F(par_files, scans_of_real_numbers_have_the_same_bits_each_time) {
   }
 }
 
-// Bytes in the engine's own memory.
-class own_array {
- public:
-  own_array(bool by_kernels, const bytes& all)
-      : by_kernels_(by_kernels), on_host_(all), on_device_(std::span<const std::byte>(all)) {}
-  std::byte* get() { return by_kernels_ ? on_device_.get() : on_host_.data(); }
-  std::span<std::byte> span() { return {get(), on_host_.size()}; }
-  bytes read() const { return by_kernels_ ? on_device_.read() : on_host_; }
-
- private:
-  bool by_kernels_;
-  bytes on_host_;
-  simt::device_array<std::byte> on_device_;
-};
-own_array leftovers_of(bool by_kernels, std::uint64_t nbytes) { return {by_kernels, bytes(nbytes, std::byte{0xa5})}; }
-
-TEST_F(par_files, scans_of_arrays_that_are_there_are_the_same) {
-  std::mt19937_64 draw(34);
-  by_each_engine_of_each_type([&](engine& by, bool by_kernels, number_type type, auto of) {
-    using T = decltype(of);
-    for (const scan_op op : all_ops) {
-      const scan_options options{op, type, draw() % 2 == 0};
-      const std::uint64_t n = draw() % 5 == 0 ? draw() % 2 : draw() % 3000;
-      const auto values = drawn_values<T>(draw, n, op);
-      SCOPED_TRACE(testing::Message() << "type " << int(type) << ", operator " << int(op) << ", " << n << " elements, "
-                                      << options.exclusive << by_kernels);
-      own_array in(by_kernels, bytes_of(values)), out(by_kernels, bytes_of(values));
-      own_array& to = draw() % 2 == 0 ? in : out;
-      own_array space = leftovers_of(by_kernels, by.space_to_scan(n * sizeof(T), options));
-      if (std::is_floating_point_v<T> && op > scan_op::min) {
-        EXPECT_THROW(scan_there(by, in.get(), to.get(), n * sizeof(T), options, space.span()), gpufs::error);
-        continue;
-      }
-      scan_there(by, in.get(), to.get(), n * sizeof(T), options, space.span());
-      EXPECT_EQ(to.read(), bytes_of(scanned(values, op, options.exclusive)));
-      EXPECT_TRUE(&to == &in || in.read() == bytes_of(values));
-      EXPECT_THROW(scan_there(by, in.get(), to.get(), n * sizeof(T) + 1, options, space.span()), gpufs::error);
-      if (by_kernels && n != 0) {
-        EXPECT_THROW(scan_there(by, in.get(), to.get(), n * sizeof(T), options, {space.get(), 255}), gpufs::error);
-      }
-    }
-  });
-}
-
 // --- Sorts ------------------------------------------------------------------------------------------------------------------
-
-struct record_shape {
-  std::uint64_t nbytes, key_offset;
-};
-
-// Records of drawn keys, and the rest of each is its number, as far as it goes.
-template <class Key>
-bytes drawn_records(std::mt19937_64& draw, std::uint64_t n, const record_shape& shape) {
-  const std::vector<Key> keys = test::drawn_keys<Key>(draw, n);
-  bytes all(n * shape.nbytes);
-  for (std::uint64_t i = 0; i < n; ++i) {
-    std::byte* const at = all.data() + i * shape.nbytes;
-    for (std::uint64_t k = 0; k < shape.nbytes; ++k) at[k] = static_cast<std::byte>(i >> 8 * (k % 2));
-    std::memcpy(at + shape.key_offset, &keys[i], sizeof(Key));
-  }
-  return all;
-}
-template <class Key>
-bytes sorted(const bytes& all, const record_shape& shape, bool descending) {
-  std::vector<const std::byte*> order;
-  for (std::uint64_t at = 0; at < all.size(); at += shape.nbytes) order.push_back(all.data() + at);
-  const auto key_of = [&](const std::byte* record) {
-    Key key;
-    std::memcpy(&key, record + shape.key_offset, sizeof key);
-    return key;
-  };
-  const auto is_before = [&](const std::byte* a, const std::byte* b) {
-    return descending ? test::is_before(key_of(b), key_of(a)) : test::is_before(key_of(a), key_of(b));
-  };
-  std::stable_sort(order.begin(), order.end(), is_before);
-  bytes result;
-  for (const std::byte* const record : order) result.insert(result.end(), record, record + shape.nbytes);
-  return result;
-}
 
 TEST_F(par_files, sorts_are_stable_and_in_order_for_each_type_of_keys_and_records) {
   std::mt19937_64 draw(31);
@@ -347,26 +115,6 @@ TEST_F(par_files, sorts_are_stable_and_in_order_for_each_type_of_keys_and_record
   std::filesystem::remove(in());
   std::filesystem::remove(out());
   EXPECT_TRUE(std::filesystem::is_empty(root_));  // of runs nothing is left
-}
-
-TEST_F(par_files, sorts_of_arrays_that_are_there_are_the_same) {
-  std::mt19937_64 draw(35);
-  by_each_engine_of_each_type([&](engine& by, bool by_kernels, number_type type, auto of) {
-    using Key = decltype(of);
-    for (const std::uint64_t n : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, draw() % 1000}) {
-      const record_shape shape{sizeof(Key), 0};
-      const bool descending = draw() % 2 == 0;
-      const bytes all = drawn_records<Key>(draw, n, shape);
-      own_array keys(by_kernels, all);
-      own_array space = leftovers_of(by_kernels, by.space_to_sort(all.size(), type));
-      sort_there(by, keys.get(), all.size(), type, descending, space.span());
-      EXPECT_EQ(keys.read(), sorted<Key>(all, shape, descending)) << int(type) << ", " << n << descending << by_kernels;
-      EXPECT_THROW(sort_there(by, keys.get(), all.size() + 1, type, descending, space.span()), gpufs::error);
-      if (n > 1) {
-        EXPECT_THROW(sort_there(by, keys.get(), all.size(), type, descending, {space.get(), 1}), gpufs::error);
-      }
-    }
-  });
 }
 
 TEST_F(par_files, sorts_are_the_same_around_the_ends_of_runs) {

@@ -107,8 +107,8 @@ def lex(
             )
         for tokens in made:  # all of them, before the first one gets its name
             tokens.end()
-        # All that is left is to give them their names; before, each is looked at once more.
-        for publishes in (False, True):
+        # All that is left is to give them their names; of several each is looked at once more before.
+        for publishes in (False, True) if len(files) > 1 else (True,):
             for file, output in zip(files, outputs, strict=True):
                 if resume and output is not None:
                     go_on(file, output, by, chosen, piece_nbytes=piece_nbytes, publishes=publishes)
