@@ -18,6 +18,7 @@
 #include <system_error>
 #include <vector>
 
+#include "apps/parallel.hpp"
 #include "apps/watched_launch.hpp"
 #include "apps/words/finder.hpp"
 #include "gpufs/gpufs.hpp"
@@ -29,7 +30,7 @@ constexpr std::uint32_t before_nbytes = 16, chunk_nbytes = GPUFS_ON_CUDA ? 4096 
 constexpr std::uint32_t page_nbytes = 64 << 10;
 constexpr std::uint32_t marked_nbytes = chunk_nbytes + most_ahead + 64;
 constexpr std::uint32_t table_entries = 512, most_probes = 8;
-constexpr std::uint32_t pieces_at_once = 8;  // that a warp takes; so many files it has open
+constexpr std::uint32_t pieces_at_once = 8;  // that a warp takes
 constexpr unsigned noutputs = 4;             // as the host's writes to one file in memory wait for each other
 // Launch bounds: as many blocks as shared memory has room for on an SM. Without, registers of rare paths count.
 constexpr unsigned nwarps_a_block = 4, nthreads = 32 * nwarps_a_block, least_blocks = 5;
@@ -63,7 +64,6 @@ struct find_kernel {
   const char* const* paths;  // of each piece
   const piece* pieces;
   std::uint32_t npieces;
-  file_number* numbers;  // of each piece, while it is open
   std::int32_t* errors;  // of each file, a negative errno
   search_state* state;
   file outputs[noutputs];
@@ -82,15 +82,16 @@ struct find_kernel {
       first = warp.broadcast(first);
       if (first >= npieces) return;
       const std::uint32_t n = npieces - first < pieces_at_once ? npieces - first : pieces_at_once;
-      open_all(warp, fs, nullptr, paths + first, n, O_RDONLY, numbers + first);
       for (std::uint32_t i = first; i < first + n; ++i) {
-        const int error = search(warp, mine, i, file(fs, numbers[i]));
+        // By all lanes, which copy what comes with the answer; a lane alone copies 16 bytes at a time.
+        const file opened = open(warp, fs, paths[i]);
+        const int error = search(warp, mine, i, opened);
+        close(warp, opened);
         if (error == 0) continue;
         warp.sync();
         clear(warp, mine);  // what was found in it is not the next piece's
         if (warp.leader()) simt::atomic_ref<std::int32_t>(errors[pieces[i].file]).fetch_min(error, std::memory_order_relaxed);
       }
-      close_all(warp, fs, numbers + first, n);
     }
   }
 
@@ -387,8 +388,7 @@ class device_finder final : public finder {
         records_(scratch_.path(), options_to_write(options)),
         device_(fs_.device()),
         paths_(tree, pieces_, device_),
-        pieces_there_(std::span<const piece>(pieces_), device_),
-        numbers_(pieces_.size(), device_) {
+        pieces_there_(std::span<const piece>(pieces_), device_) {
     const simt::on_device here(device_);
     simt::load<find_kernel, nthreads, least_blocks>();
   }
@@ -421,7 +421,6 @@ class device_finder final : public finder {
                              paths_.get(),
                              pieces_there_.get(),
                              static_cast<std::uint32_t>(pieces_.size()),
-                             numbers_.get(),
                              errors.get(),
                              state.get(),
                              {outputs[0].ref(), outputs[1].ref(), outputs[2].ref(), outputs[3].ref()},
@@ -431,14 +430,17 @@ class device_finder final : public finder {
     run_and_watch(kernel, state, progress);
     const search_state at_end = state.read_one();
     all.nbytes = at_end.ndone;
-    int write_error = static_cast<int>(-at_end.write_error);
-    for (host_file& each : outputs) {
+    // The close of a file waits for the host to write its last pages; each by a thread of its own.
+    std::array<int, noutputs> lost{};
+    parallel_for(noutputs, noutputs, [&](std::size_t i) {
       try {
-        each.close();
+        outputs[i].close();
       } catch (const std::system_error& failed) {
-        if (write_error == 0) write_error = failed.code().value();
+        lost[i] = failed.code().value();
       }
-    }
+    });
+    int write_error = static_cast<int>(-at_end.write_error);
+    for (const int error : lost) write_error = write_error != 0 ? write_error : error;
     if (write_error != 0) {
       throw gpufs::error(scratch_.path() + ": what was found cannot be written: " + std::strerror(write_error) +
                              ": name a folder with more room by --scratch",
@@ -464,21 +466,31 @@ class device_finder final : public finder {
         });
   }
 
+  // A thread maps each output, as its pages take their time.
   void read_records(found& all) const {
-    auto memory = std::make_shared<std::vector<std::unique_ptr<mapped_records>>>();
-    for (unsigned i = 0; i < noutputs; ++i) {
-      memory->push_back(std::make_unique<mapped_records>(scratch_.path() + "/" + scratch_folder::name(i)));
-      for (std::span<const record> left = memory->back()->records(); !left.empty();) {
+    struct output {
+      std::unique_ptr<mapped_records> mapped;
+      std::vector<segment> segments;
+    };
+    const auto there = std::make_shared<std::array<output, noutputs>>();
+    parallel_for(noutputs, noutputs, [&](std::size_t i) {
+      output& mine = (*there)[i];
+      mine.mapped = std::make_unique<mapped_records>(scratch_.path() + "/" + scratch_folder::name(static_cast<unsigned>(i)));
+      for (std::span<const record> left = mine.mapped->records(); !left.empty();) {
         segment_head head{};
         std::memcpy(&head, left.data(), sizeof head);
         if (head.piece >= pieces_.size() || head.nrecords >= left.size())
           throw gpufs::error(scratch_.path() + ": what was found is damaged there: no other program may write to it", EIO);
         const piece& of = pieces_[head.piece];
-        all.segments.push_back({of.begin, of.file, head.nrecords, left.data() + 1});
+        mine.segments.push_back({of.begin, of.file, head.nrecords, left.data() + 1});
         left = left.subspan(head.nrecords + 1);
       }
+    });
+    for (output& each : *there) {
+      all.segments.insert(all.segments.end(), each.segments.begin(), each.segments.end());
+      each.segments = {};
     }
-    all.memory = memory;
+    all.memory = there;
   }
 
   const file_tree& tree_;
@@ -488,7 +500,6 @@ class device_finder final : public finder {
   simt::platform& device_;
   device_paths paths_;
   simt::device_array<piece> pieces_there_;
-  simt::device_array<file_number> numbers_;  // of each piece's file, while it is open
 };
 
 }  // namespace GPUFS_MACHINE

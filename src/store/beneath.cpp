@@ -63,37 +63,37 @@ int sys_openat2(int root, const char* path, std::uint64_t flags, std::uint64_t r
   }
 }
 
-// The directories, by root and path, in which this thread has opened files within the last second by paths without links. It only
+// The directories, by root and path, in which this process has opened files within the last second by paths without links. It only
 // says where a look at a name is sure to go down, so what has changed meanwhile, or is another root with the same number, makes the
-// look one at another file, as any change after a look does.
+// look one at another file, as any change after a look does. Threads share it, as the files of one directory go to any of them. An
+// entry is one word, the key but for its last bits, and in these when it was noted; so each is whole, whoever stores it.
 class walked_directories {
  public:
   bool has(int root, std::string_view directory) const {
     const std::uint64_t key = key_of(root, directory);
-    const entry& at = entries_[key % entries_.size()];
-    return at.key == key && now_ns() - at.since_ns < lasts_ns;
+    const std::uint64_t seen = entries_[place_of(key)].load(std::memory_order_relaxed);
+    return ((seen ^ key) & ~time_bits) == 0 && ((now() - seen) & time_bits) < lasts;
   }
   void note(int root, std::string_view directory) {
-    const std::uint64_t key = key_of(root, directory);
-    entries_[key % entries_.size()] = {key, now_ns()};
+    const std::uint64_t key = key_of(root, directory), word = (key & ~time_bits) | (now() & time_bits);
+    std::atomic<std::uint64_t>& entry = entries_[place_of(key)];
+    if (entry.load(std::memory_order_relaxed) != word) entry.store(word, std::memory_order_relaxed);
   }
 
  private:
-  static constexpr std::uint64_t lasts_ns = 1'000'000'000;
-  struct entry {
-    std::uint64_t key = 0, since_ns = 0;
-  };
+  static constexpr std::uint64_t time_bits = 0xffff, lasts = 15;  // of 2^26 ns: a second
   static std::uint64_t key_of(int root, std::string_view directory) {
     return std::hash<std::string_view>()(directory) ^ static_cast<std::uint64_t>(root) * 0x9e3779b97f4a7c15u;
   }
-  static std::uint64_t now_ns() {
+  std::size_t place_of(std::uint64_t key) const { return (key >> 16) % entries_.size(); }
+  static std::uint64_t now() {
     timespec now;
     ::clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+    return (static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec)) >> 26;
   }
-  std::array<entry, 1024> entries_{};
+  std::array<std::atomic<std::uint64_t>, 16384> entries_{};
 };
-thread_local walked_directories walked;
+walked_directories walked;
 
 std::string_view directory_of(std::string_view path) {
   const std::size_t end = path.rfind('/');

@@ -4,7 +4,8 @@
 // Each lane of the group opens or closes some of the files, as a group of its own, so that as many requests are under way together
 // as the group has lanes; calls for one file each would wait for the host one after another. A lane gives its request slot back
 // before it meets the others: it waits for the host, or for an open of the same path, and for no slot that a lane of its own group
-// keeps. So few request slots are enough, and more make it faster.
+// keeps. So few request slots are enough, and more make it faster. What the host's answer brings of a file is copied by that lane
+// alone, so a kernel of many warps whose files are read by the host is faster if each warp opens one file at a time by open().
 #pragma once
 #include "gpufs/file/paths.hpp"
 
