@@ -31,6 +31,7 @@ WATCHED, WATCHED_S = "watched", 5.0  # the file that watchers touch, and how old
 MOST_FILES = 256  # of a mount: the busiest of more
 _MOST_COMMAND = 256  # characters
 _END_S = 1.0  # how long a fork, or the process's end, waits for the thread
+_START_S = 10.0  # how long the process's end waits while the thread starts
 
 COUNTERS = ("hits", "faults", "waits", "evictions", "bytes_read", "bytes_filled", "bytes_written")
 
@@ -64,15 +65,13 @@ def start(*, beside_threads: bool) -> None:
     if _thread is not None or not _wanted or not _starting.acquire(blocking=False):
         return
     try:
-        if _thread is None:
-            atexit.unregister(_at_exit)  # to be called before what ends mounts, which was registered earlier
-            atexit.register(_at_exit)
+        if _thread is None and _wanted:
             _end_also_in_workers()
             _stop = threading.Event()
             thread = threading.Thread(target=_run, args=(_stop,), name="gpufs-publish", daemon=True)
             thread.start()
             _thread = thread
-    except RuntimeError:  # no more threads may start: the process ends, or has as many as it may
+    except RuntimeError:  # the process has as many threads as it may
         pass
     finally:
         _starting.release()
@@ -113,6 +112,14 @@ def _in_child() -> None:
 
 
 def _at_exit() -> None:
+    """Also lets no thread start from now on, though daemon threads may still make mounts.
+
+    Of some Pythons (3.11.2 is one) a thread crashes whose first step comes when the interpreter has ended.
+    """
+    global _wanted
+    _wanted = False
+    if _starting.acquire(timeout=_START_S):  # another thread has none under way
+        _starting.release()
     _end()
     if _publisher is not None:
         _publisher.withdraw()
@@ -304,3 +311,4 @@ def is_watched() -> bool:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+atexit.register(_at_exit)

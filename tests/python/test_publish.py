@@ -210,6 +210,38 @@ def test_a_thread_starts_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert publish._thread is None
 
 
+_LAST = """
+import atexit, sys, threading, time
+named = lambda: [t.name for t in threading.enumerate() if t.name.startswith("gpufs")]
+read = lambda: gpufs.open(sys.argv[2], engine=sys.argv[1])[0].shape
+def last():
+    print(read(), flush=True)
+    time.sleep(1)  # until a thread that was starting would have started
+    print(named())
+atexit.register(last)  # before gpufs's own, so called after them
+import gpufs
+gpufs.open  # which imports what is behind it
+start, starting = threading.Thread.start, threading.Event()
+def slow_start(thread):
+    if thread.name == "gpufs-publish":
+        starting.set()
+        time.sleep(0.5)
+    start(thread)
+threading.Thread.start = slow_start
+if sys.argv[3] == "beside":
+    threading.Thread(target=read, daemon=True).start()
+    starting.wait()
+"""
+
+
+@pytest.mark.parametrize("first_read", ["beside", "after"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_thread_starts_when_the_process_ends(engine: str, first_read: str, folder: Path, rows: Path) -> None:
+    """It would crash, if the interpreter ended before its first step."""
+    done = run_python(_LAST, engine, str(rows), first_read)
+    assert (done.returncode, done.stdout) == (0, f"({ROW_NBYTES // 4},)\n[]\n"), done.stderr
+
+
 def test_a_tick_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish, "_wanted", True)
     monkeypatch.setattr(publish, "PERIOD_S", 0.01)
