@@ -37,8 +37,7 @@ def indices(n: int) -> st.SearchStrategy[Any]:
 
 
 def run_python(text: str, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    """The text as a program in a process of its own, with this one's packages."""
+    """The text as a program in a process of its own, with this one's packages. If it crashes, stderr says where."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    return subprocess.run(
-        [sys.executable, "-c", text, *arguments], capture_output=True, text=True, timeout=timeout, env=environment
-    )
+    command = [sys.executable, "-X", "faulthandler", "-c", text, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
