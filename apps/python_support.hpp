@@ -30,23 +30,51 @@ inline std::string to_path(const nb::object& path) {
   return {bytes.c_str(), bytes.size()};
 }
 
-// Others may run Python while it lives. Where the interpreter ends meanwhile, the thread stays in here: Python ends a thread that
-// asks for its lock then by unwinding it (pthread_exit), which nanobind's functions do not let pass.
+// Makes a call of Python that may ask for its lock, and throws nothing. Where the interpreter ends meanwhile, the thread stays in
+// here: Python ends a thread that asks for its lock then by unwinding it (pthread_exit), which nanobind's functions do not let
+// pass.
+template <class Call>
+auto or_stay(const Call& call) {
+  try {
+    return call();
+  } catch (...) {
+    for (;;) ::pause();
+  }
+}
+
+// Others may run Python while it lives.
 class unlocked {
  public:
-  unlocked() : state_(PyEval_SaveThread()) {}
+  unlocked() : outer_(innermost_), state_(PyEval_SaveThread()) { innermost_ = this; }
   ~unlocked() {
-    try {
-      PyEval_RestoreThread(state_);
-    } catch (...) {
-      for (;;) ::pause();
-    }
+    or_stay([this] { PyEval_RestoreThread(state_); });
+    innermost_ = outer_;
   }
   unlocked(const unlocked&) = delete;
   unlocked& operator=(const unlocked&) = delete;
 
  private:
+  friend class locked;
+  static inline thread_local unlocked* innermost_ = nullptr;
+
+  unlocked* outer_;
   PyThreadState* state_;
+};
+
+// Meanwhile its thread, which is unlocked, may run Python. (nanobind's gil_scoped_acquire would look for the thread's state, which
+// an interpreter that has ended knows no more, and crash.)
+class locked {
+ public:
+  locked() : of_(unlocked::innermost_) {
+    if (of_ == nullptr) throw std::logic_error("a thread calls Python for another one");
+    or_stay([this] { PyEval_RestoreThread(of_->state_); });
+  }
+  ~locked() { of_->state_ = PyEval_SaveThread(); }
+  locked(const locked&) = delete;
+  locked& operator=(const locked&) = delete;
+
+ private:
+  unlocked* of_;
 };
 
 // GpufsError; the message may hold the bytes of a file's name.
@@ -85,7 +113,7 @@ auto of_a_device(const Make& make) {
 }
 
 // Calls a Python function with what has been done of a total at most every 50 ms, and lets Python's signal handlers run, so that
-// Control-C ends long work. Before: arguments that come first.
+// Control-C ends long work. Only the thread that is unlocked for the work may call it. Before: arguments that come first.
 template <class... Before>
 std::function<void(Before..., std::uint64_t, std::uint64_t)> to_progress(const nb::object& function) {
   auto last = std::make_shared<std::chrono::steady_clock::time_point>();
@@ -94,9 +122,12 @@ std::function<void(Before..., std::uint64_t, std::uint64_t)> to_progress(const n
     const auto now = std::chrono::steady_clock::now();
     if (done < total && now - *last < std::chrono::milliseconds(50)) return;
     *last = now;
-    nb::gil_scoped_acquire lock;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (!handle.is_none()) handle(before..., done, total);
+    const locked here;
+    if (or_stay(PyErr_CheckSignals) != 0) throw nb::python_error();
+    if (handle.is_none()) return;
+    const nb::tuple arguments = nb::make_tuple(before..., done, total);
+    const nb::object answer = nb::steal(or_stay([&] { return PyObject_CallObject(handle.ptr(), arguments.ptr()); }));
+    if (!answer.is_valid()) throw nb::python_error();
   };
 }
 

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <numeric>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -80,8 +80,8 @@ class cpu_list_builder final : public list_builder {
   [[noreturn]] static void fail_changed() { throw gpufs::error("the input was changed while it was read: try again", ESTALE); }
   template <class Use>
   void each_entry(direction of, bool both, const progress_function& progress, const Use& use) {
-    std::mutex telling;
-    std::uint64_t ndone = 0;
+    const auto caller = std::this_thread::get_id();
+    std::atomic<std::uint64_t> ndone{0};
     parallel_for(nthreads_, edges_.nparts(), [&](std::size_t part) {
       std::vector<weighted_edge> edges;
       edges_.read_part(part, edges);
@@ -91,9 +91,10 @@ class cpu_list_builder final : public list_builder {
         use(of == direction::out ? e : back);
         if (both) use(of == direction::out ? back : e);
       }
-      const std::lock_guard lock(telling);
-      progress(++ndone, edges_.nparts());
+      const std::uint64_t now = ++ndone;
+      if (std::this_thread::get_id() == caller) progress(now, edges_.nparts());
     });
+    progress(edges_.nparts(), edges_.nparts());
   }
 
   const edge_source& edges_;

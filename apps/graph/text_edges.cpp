@@ -13,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "apps/parallel.hpp"
@@ -83,7 +84,8 @@ class text_edges final : public edge_source {
   }
   // Counts the vertices, unless the file has said how many there are, and looks at each line.
   void look(unsigned nthreads, const progress_function& progress) {
-    std::mutex telling;
+    const auto caller = std::this_thread::get_id();
+    std::mutex adding;
     std::uint64_t ndone = 0, nentries = 0, most = 0;
     parallel_for(thread_count(nthreads), nparts(), [&](std::size_t part) {
       std::uint64_t here = 0, n = 0;
@@ -94,11 +96,13 @@ class text_edges final : public edge_source {
         here = std::max<std::uint64_t>({here, std::uint64_t{e.from} + 1, std::uint64_t{e.to} + 1});
         if (is_matrix_ && here > nvertices_) fail_at(at, "a row or column is beyond the matrix's " + std::to_string(nvertices_));
       });
-      const std::lock_guard lock(telling);
+      const std::lock_guard lock(adding);
       most = std::max(most, here);
       nentries += n;
-      progress(++ndone, nparts());
+      ++ndone;
+      if (std::this_thread::get_id() == caller) progress(ndone, nparts());
     });
+    progress(nparts(), nparts());
     if (is_matrix_ && nentries != nentries_) {
       fail("has " + std::to_string(nentries) + " entries, and says that there are " + std::to_string(nentries_) +
            ": it was cut; copy it again");

@@ -108,29 +108,6 @@ def test_a_worker_that_ends_has_written(how: str, engine: str, tmp_path: Path) -
     assert worker.exitcode == 0 and path.read_bytes()[3 * 4096] == 7
 
 
-_ENDS_BESIDE_THREADS = """
-import sys, threading, time, gpufs
-how = {"dtype": "u1", "shape": (-1, 4096), "engine": sys.argv[2], "cache": 1 << 20}
-x = gpufs.open(sys.argv[1], mode="r+", **how)
-def go():
-    while True:
-        gpufs.open(sys.argv[1], **how)[[1, 2, 3] * 9]
-for _ in range(3):
-    threading.Thread(target=go, daemon=True).start()
-x[3] = 7
-time.sleep(0.2)
-"""
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_interpreter_ends_beside_threads_that_read(engine: str, tmp_path: Path) -> None:
-    path = tmp_path / "raw"
-    path.write_bytes(b"a" * (20 * 4096))
-    for _ in range(3):
-        done = run_python(_ENDS_BESIDE_THREADS, str(path), engine)
-        assert done.returncode == 0 and path.read_bytes()[3 * 4096] == 7, done.stderr
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_path_with_a_nul_is_no_path(engine: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1")
