@@ -14,6 +14,7 @@
 #include "gpufs/nvme/pci_controller.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/version.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -61,7 +62,7 @@ std::vector<std::tuple<std::string, std::string, nb::object>> probe_path(const n
     gpufs::path_probe probe;
     {
       const std::string name(path.c_str(), path.size());
-      nb::gil_scoped_release unlock;
+      const gpufs::python::unlocked others;
       probe = gpufs::probe_path(*machine, name);
     }
     answers.emplace_back(machine->name(), probe.way, nb::steal(PyUnicode_DecodeFSDefault(probe.reason.c_str())));

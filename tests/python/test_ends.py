@@ -92,3 +92,21 @@ def test_beside_threads_that_look_for_signals(engine: str, tmp_path: Path) -> No
     for _ in range(3):
         done = run_python(_LOOKS, str(tmp_path), engine)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+_PROBE = (
+    _ENDS
+    + """
+from gpufs import _machine
+probed = threading.Event()
+beside(lambda: (_machine.probe_path(sys.argv[1].encode()), probed.set()))
+probed.wait()
+"""
+)
+
+
+def test_beside_threads_that_ask_how_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(b"a" * 4096)
+    for _ in range(3):
+        done = run_python(_PROBE, str(tmp_path / "raw"))
+        assert (done.returncode, done.stderr) == (0, "")
