@@ -218,6 +218,25 @@ TEST_F(made_graphs, of_arrays_have_their_rows) {
   EXPECT_NE(said_of_arrays({0, 1}, {0}, {-2}).find("weight 0 is negative (-2)"), std::string::npos);
 }
 
+// Python is called only by the thread that it called.
+TEST_F(made_graphs, tell_the_calling_thread_how_far_they_are) {
+  std::string lines;
+  while (lines.size() < 12 << 20) lines += "1 2\n";  // parts enough for all threads
+  std::uint64_t nparts = 0, ncompleted = 0;
+  const auto told = [&, caller = std::this_thread::get_id()](std::uint64_t done, std::uint64_t total) {
+    if (std::this_thread::get_id() != caller) throw error("another thread tells");
+    nparts = std::max(nparts, total);
+    ncompleted += done == total;
+  };
+  const auto edges = open_text_edges(text(lines), true, 4, told).edges;
+  EXPECT_TRUE(nparts == edges->nparts() && ncompleted > 0);
+  nparts = ncompleted = 0;
+  const auto lists = make_list_builder_cpu(*edges, 4);
+  build_graph(path(), edges->nvertices(), *lists, {.nthreads = 4},
+              [&](const char*, std::uint64_t done, std::uint64_t total) { told(done, total); });
+  EXPECT_TRUE(nparts == edges->nparts() && ncompleted >= 2) << ncompleted;  // counted, and put into lists
+}
+
 TEST_F(made_graphs, that_fail_leave_nothing) {
   const auto edges = make_synthetic_edges({synth_kind::urand, 6, 1}, 1000, false);
   const auto lists = make_list_builder_cpu(*edges, 2);
