@@ -32,7 +32,7 @@ _LINES_AT_ONCE = 1 << 20  # bytes of lines that are kept before they are written
 # core opens and closes a file, and counts a byte's share of words, in so many seconds; a process's first use of a GPU
 # takes so many; then the host opens files for it, and a kernel finds their words.
 _OPEN_S, _BYTE_S = 20e-6, 6e-9
-_START_S, _GPU_BYTE_S = 0.4, 1 / 2.5e9
+_START_S, _GPU_BYTE_S = 0.4, 1 / 6e9
 
 Paths = Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, and folders with all that is below them.")]
 Scratch = Annotated[
