@@ -157,9 +157,9 @@ struct sync_rows {
   }
 };
 
-// A block opens, reads and closes `a_block` of the files.
+// Each warp opens, reads and closes some of the files, one after the other.
 struct read_whole_files {
-  static constexpr std::uint32_t a_block = 64;
+  static constexpr std::uint32_t most_warps = 1024;  // so many files are open at once
   struct one {
     const char* path;
     std::uint64_t nbytes;
@@ -168,22 +168,17 @@ struct read_whole_files {
 
   mount_ref fs;
   const one* files;
-  const char* const* paths;
   std::uint32_t n;
-  file_number* numbers;
   std::int32_t* errors;
 
   GPUFS_DEVICE void operator()() const {
-    const auto block = this_block();
     const auto warp = this_warp();
-    for (std::uint32_t first = simt::block_rank() * a_block; first < n; first += simt::grid_size() * a_block) {
-      const std::uint32_t here = n - first < a_block ? n - first : a_block;
-      open_all(block, fs, nullptr, paths + first, here, O_RDONLY, numbers + first);
-      for (std::uint32_t i = first + simt::warp_rank(); i < first + here; i += block.nwarps()) {
-        const int error = read(warp, files[i], file(fs, numbers[i]));
-        if (warp.leader()) errors[i] = error;
-      }
-      close_all(block, fs, numbers + first, here);
+    for (std::uint64_t i = simt::global_warp_rank(); i < n; i += simt::global_warp_count()) {
+      // By all lanes, which copy what comes with the answer; a lane alone copies 16 bytes at a time.
+      const file opened = open(warp, fs, files[i].path);
+      const int error = read(warp, files[i], opened);
+      close(warp, opened);
+      if (warp.leader()) errors[i] = error;
     }
   }
 

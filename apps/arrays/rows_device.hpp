@@ -419,13 +419,13 @@ class device_mount final : public row_mount {
 
   void read_files(std::span<const whole_file> files, std::byte* out, bool on_device) override {
     const simt::on_device here(fs_.device());
-    constexpr std::size_t most = 1024;  // open at once
+    if (on_device && !files.empty()) return read_some(files, 0, out, true);
     for (std::size_t first = 0; first < files.size();) {
       std::size_t n = 0;
       std::uint64_t nbytes = 0;
-      while (n < most && first + n < files.size() && (n == 0 || nbytes + files[first + n].nbytes <= piece_nbytes))
+      while (first + n < files.size() && (n == 0 || nbytes + files[first + n].nbytes <= piece_nbytes))
         nbytes += files[first + n++].nbytes;
-      read_some(files.subspan(first, n), on_device ? 0 : nbytes, out, on_device);
+      read_some(files.subspan(first, n), nbytes, out, false);
       first += n;
     }
   }
@@ -475,21 +475,16 @@ class device_mount final : public row_mount {
     const simt::device_array<char> letters(std::span<const char>(text), device);
     scratch_.with(0, nbytes, [&](row_scratch& mine) {
       std::vector<read_whole_files::one> wanted;
-      std::vector<const char*> paths;
       std::uint64_t at = 0;
       for (std::size_t i = 0; i < files.size(); ++i) {
         wanted.push_back({letters.get() + begins[i], files[i].nbytes, on_device ? out + files[i].at : mine.bytes.get() + at});
-        paths.push_back(wanted.back().path);
         at += files[i].nbytes;
       }
       const simt::device_array<read_whole_files::one> device_files(std::span<const read_whole_files::one>(wanted), device);
-      const simt::device_array<const char*> device_paths(std::span<const char* const>(paths), device);
-      const simt::device_array<file_number> numbers(files.size(), device);
       const simt::device_array<std::int32_t> errors(files.size(), device);
       const auto n = static_cast<std::uint32_t>(files.size());
-      simt::launch_config config = config_for(1);
-      config.grid = (n + read_whole_files::a_block - 1) / read_whole_files::a_block;
-      simt::launch(config, read_whole_files{fs_.ref(), device_files.get(), device_paths.get(), n, numbers.get(), errors.get()});
+      simt::launch(config_for(std::min(n, read_whole_files::most_warps)),
+                   read_whole_files{fs_.ref(), device_files.get(), n, errors.get()});
       const std::vector<std::int32_t> results = errors.read();
       for (std::size_t i = 0; i < files.size(); ++i) {
         const int error = -results[i];
