@@ -258,16 +258,21 @@ const namespace_layout* controller::open(std::uint32_t nsid) {
   made.nqueues = limits_.nqueues;
   made.nsid = nsid;
   while (1u << made.block_shift < found->block_nbytes) ++made.block_shift;
-  const std::uint64_t most =
-      limits_.most_nbytes == 0 ? options_.buffer_nbytes : std::min<std::uint64_t>(options_.buffer_nbytes, limits_.most_nbytes);
-  made.blocks_a_command = static_cast<std::uint32_t>(std::min<std::uint64_t>(most >> made.block_shift, 65536));
+  made.blocks_a_command = static_cast<std::uint32_t>(command_nbytes(*found) >> made.block_shift);
   if (made.blocks_a_command == 0) {
     refuse(EOPNOTSUPP, "its blocks have " + std::to_string(found->block_nbytes) + " bytes, and a command moves at most " +
-                           std::to_string(most) + " (MDTS)");
+                           std::to_string(limits_.most_nbytes) + " (MDTS)");
   }
   made.writable = options_.writable ? 1 : 0;
   const std::lock_guard lock(mutex_);
   return memory_.allocate(std::vector{made});
+}
+
+std::uint64_t controller::command_nbytes(const namespace_facts& of) const {
+  const std::uint64_t block = of.block_nbytes;
+  const std::uint64_t most =
+      limits_.most_nbytes == 0 ? options_.buffer_nbytes : std::min<std::uint64_t>(options_.buffer_nbytes, limits_.most_nbytes);
+  return std::min<std::uint64_t>(most / block, 65536) * block;
 }
 
 // Each wait is for calls that end in their time, or for a reset that does.

@@ -44,6 +44,8 @@ class controller {
   // For kernels: the namespace, with all queues. EOPNOTSUPP, with metadata, or protected. The address is device memory, and lives
   // as long as this.
   const namespace_layout* open(std::uint32_t nsid);
+  // The most that one command moves for kernels, of whole blocks.
+  std::uint64_t command_nbytes(const namespace_facts& of) const;
   bool has_host_queue() const { return !blocks_.empty(); }
   // Bytes that the host reads and writes by queues of its own (options.nhost_queues): they need not begin or end a block. A call
   // for each queue at a time, and for each block one that writes; the others wait. 0 or -errno, as host_blocks has them; -EROFS,

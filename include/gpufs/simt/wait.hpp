@@ -67,6 +67,11 @@ class deadline {
     const std::uint64_t now = clock_ns();
     return end_ns_ != ~std::uint64_t{0} && (now >= end_ns_ || end_ns_ - now < ns);
   }
+  // As a timeout of who goes on with it. Of one without an end, it has none either.
+  GPUFS_DEVICE std::uint64_t left_ns() const {
+    const std::uint64_t now = clock_ns();
+    return end_ns_ == ~std::uint64_t{0} ? end_ns_ : now >= end_ns_ ? 0 : end_ns_ - now;
+  }
 
  private:
   std::uint64_t end_ns_;

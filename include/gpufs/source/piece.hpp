@@ -13,14 +13,14 @@ enum class place : std::uint32_t {
   zeros,        // they all are 0
   device,       // in device memory
   host_memory,  // in the file's mmap, where the device may read (or write); where that fails, the host is asked
-  blocks,       // in a namespace of an NVMe controller, at the file's own offset: the device sends commands for them
+  blocks,       // in namespaces of NVMe controllers, at the file's own offset: the device sends commands for them
   host,         // the host's threads read (or write) them, through a request slot
 };
 
 struct piece {
   place where;
   std::uint32_t nbytes;   // so many of those that were asked for; what comes after them is zeros
-  std::uint64_t address;  // of device and host_memory; of blocks, the namespace's (nvme::namespace_layout)
+  std::uint64_t address;  // of device and host_memory; of blocks, nvme::file_layout's
 };
 
 // An open file as its source sees it, for one lane.

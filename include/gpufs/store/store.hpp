@@ -23,8 +23,8 @@ struct file_info {
   bool settled = true;                       // false: changed so recently that an equal version proves nothing
   std::uint32_t mode = 0;
   source_kind kind = source_kind::staged;
-  // Device-visible address of byte 0; of kind nvme, of its namespace. Kinds pull and mem; windows, of which the device may read
-  // registered ones; live files into which kernels may store.
+  // Device-visible address of byte 0; of kind nvme, of an nvme::file_layout. Kinds pull and mem; windows, of which the device may
+  // read registered ones; live files into which kernels may store.
   const std::byte* pull_base = nullptr;
   std::string reason;  // why this kind, as of the open: one sentence for `gpufs doctor` (open_file::reason: as of now)
   bool live = false;   // open for writing: no version of the file, but its bytes at each read; nbytes is the size at open

@@ -2,7 +2,7 @@
 // Bringing pages of files into frames: by pulling them, or by asking the host.
 #pragma once
 #include "gpufs/file/handles.hpp"
-#include "gpufs/nvme/detail/read_bytes.hpp"
+#include "gpufs/nvme/detail/read_file.hpp"
 #include "gpufs/simt/group_call.hpp"
 
 namespace gpufs {
@@ -130,28 +130,28 @@ GPUFS_DEVICE bool is_read_by_device(const file_mount& mount, const file_view& vi
   return where != place::host && where != place::nowhere;
 }
 
-// Reads bytes of a namespace by these lanes of a warp, which all call: once in a kernel's code, whatever groups it has.
-inline GPUFS_DEVICE_COLD int read_blocks_by(std::uint32_t lanes, std::byte* to, const nvme::namespace_layout* space,
-                                            std::uint64_t offset, std::uint32_t nbytes, std::uint64_t timeout_ns) {
-  return nvme::read_bytes(lanes, *space, offset, to, nbytes, timeout_ns);
+// Reads bytes that lie in namespaces by these lanes of a warp, which all call: once in a kernel's code, whatever groups it has.
+inline GPUFS_DEVICE_COLD int read_blocks_by(std::uint32_t lanes, std::byte* to, const nvme::file_layout* of, std::uint64_t offset,
+                                            std::uint32_t nbytes, std::uint64_t timeout_ns) {
+  return nvme::read_file(lanes, *of, offset, to, nbytes, timeout_ns);
 }
 // The same by any group; a group of one lane may read to memory of its own. All lanes call.
 template <class Group>
-GPUFS_DEVICE int read_blocks(Group group, std::byte* to, const nvme::namespace_layout* space, std::uint64_t offset,
-                             std::uint32_t nbytes, std::uint64_t timeout_ns) {
+GPUFS_DEVICE int read_blocks(Group group, std::byte* to, const nvme::file_layout* of, std::uint64_t offset, std::uint32_t nbytes,
+                             std::uint64_t timeout_ns) {
   if constexpr (std::is_same_v<Group, simt::block>) {
     // A share for each warp, of whole commands.
-    const std::uint64_t a_command = std::uint64_t{space->blocks_a_command} << space->block_shift;
-    const std::uint64_t first = offset / a_command, n = (offset + nbytes - 1) / a_command - first + 1;
+    const std::uint64_t a_share = of->share_nbytes;
+    const std::uint64_t first = offset / a_share, n = (offset + nbytes - 1) / a_share - first + 1;
     const std::uint64_t share = (n + group.nwarps() - 1) / group.nwarps();
-    const std::uint64_t begin = (first + simt::warp_rank() * share) * a_command, end = begin + share * a_command;
+    const std::uint64_t begin = (first + simt::warp_rank() * share) * a_share, end = begin + share * a_share;
     const std::uint64_t from = begin < offset ? offset : begin, up_to = end < offset + nbytes ? end : offset + nbytes;
     const int error = from >= up_to ? 0
-                                    : simt::call_cold(&read_blocks_by, group.warp().mask(), to + (from - offset), space, from,
+                                    : simt::call_cold(&read_blocks_by, group.warp().mask(), to + (from - offset), of, from,
                                                       static_cast<std::uint32_t>(up_to - from), timeout_ns);
     return group.reduce_min(error);  // which is a barrier
   } else {
-    return simt::call_cold(&read_blocks_by, group.mask(), to, space, offset, nbytes, timeout_ns);
+    return simt::call_cold(&read_blocks_by, group.mask(), to, of, offset, nbytes, timeout_ns);
   }
 }
 
@@ -173,8 +173,8 @@ GPUFS_DEVICE part_taken take_part(Group group, const file_mount& mount, const fi
   if (from.where == place::nowhere) return {0, false};
   if (from.where == place::device) simt::copy_bytes(group, to, there, nbytes);
   if (from.where == place::blocks) {
-    const auto* const space = reinterpret_cast<const nvme::namespace_layout*>(from.address);
-    error = read_blocks(group, to, space, offset, nbytes, mount.io_timeout_ns);
+    const auto* const of = reinterpret_cast<const nvme::file_layout*>(from.address);
+    error = read_blocks(group, to, of, offset, nbytes, mount.io_timeout_ns);
   }
   // If the copy from the mapping fails, the host says why (the file was cut, the disk fails), and so does its log.
   const bool by_host =

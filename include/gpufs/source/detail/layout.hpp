@@ -10,7 +10,8 @@ namespace gpufs {
 // writing, the lanes that write or truncate the file write them too.
 struct file_bytes {
   std::int64_t nbytes;  // the size
-  // The device's address of byte 0 in the file's mapping, or in device memory; of kind nvme, of its namespace. 0: there is none.
+  // The device's address of byte 0 in the file's mapping, or in device memory; of kind nvme, of its nvme::file_layout. 0: there is
+  // none.
   std::uint64_t base;
   std::uint64_t host_nbytes;  // of a file that is open for writing: pages from here on are not in the file, so nobody reads them in
   // For a file that is open for writing and mapped at `base`: writes below this offset are plain stores to the mapping, and reads

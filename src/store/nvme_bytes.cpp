@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nvme_bytes.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+namespace gpufs::store {
+namespace {
+
+std::string blocks_of(const nvme::namespace_facts& facts) {
+  return std::to_string(facts.nblocks) + " blocks of " + std::to_string(facts.block_nbytes) + " bytes";
+}
+
+void keep_first(int& error, int next) {
+  if (error == 0) error = next;
+}
+
+}  // namespace
+
+int nvme_namespace::check(std::string* why) const {
+  try {
+    const std::vector<nvme::namespace_facts> now = of.driver.namespaces();
+    const auto found = std::find_if(now.begin(), now.end(), [&](const auto& each) { return each.nsid == facts.nsid; });
+    if (found == now.end()) {
+      *why = "the namespace " + name + " is not active any more";
+      return -ENODEV;
+    }
+    if (*found == facts) return 0;
+    *why = "the namespace " + name + " has " + blocks_of(*found) + " now, and had " + blocks_of(facts) +
+           " when it was mounted: mount it again";
+    return -ESTALE;
+  } catch (const std::system_error& gone) {
+    *why = gone.what();
+    return -gone.code().value();
+  }
+}
+
+nvme_column::nvme_column(std::vector<nvme_part> copies, simt::device_memory& memory) : memory_(memory) {
+  for (nvme_part& each : copies) {
+    copies_.emplace_back(std::move(each), copies.size() == 1 ? nullptr : memory.allocate<std::uint32_t>(1));
+  }
+}
+
+int nvme_column::read(std::uint64_t offset, std::span<std::byte> to, std::uint32_t first) {
+  int answer = 0;
+  for (std::uint32_t tried = 0; tried < ncopies(); ++tried) {
+    const copy& each = copies_[(first + tried) % ncopies()];
+    if (each.is_left_out) continue;
+    const int error = each.part.space->of.driver.read(each.part.space->facts, each.part.begin + offset, to);
+    if (error == 0) return 0;
+    keep_first(answer, error);
+  }
+  return answer;
+}
+
+// work(part) -> 0 or -errno
+template <class Work>
+int nvme_column::by_all(Work work) {
+  std::vector<int> errors;
+  constexpr int not_tried = 1;
+  for (const copy& each : copies_) errors.push_back(each.is_left_out ? not_tried : work(each.part));
+  const auto failed = std::find_if(errors.begin(), errors.end(), [](int error) { return error < 0; });
+  if (failed == errors.end()) return 0;
+  const std::lock_guard lock(mutex_);
+  // Beside a copy that has all that the others have, and that no other call has left out meanwhile.
+  bool any = false;
+  for (std::size_t i = 0; i < errors.size(); ++i) any = any || (errors[i] == 0 && !copies_[i].is_left_out);
+  if (!any) return *failed;
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    if (errors[i] >= 0 || copies_[i].is_left_out.exchange(true)) continue;
+    memory_.write_one(copies_[i].word, std::uint32_t{1});
+    std::fprintf(stderr, "gpufs: the copy %s of a mirror is left out from now on: %s\n", copies_[i].part.name.c_str(),
+                 std::strerror(-errors[i]));
+  }
+  return 0;
+}
+
+int nvme_column::write(std::uint64_t offset, std::span<const std::byte> from) {
+  const range mine{offset, offset + from.size()};
+  const bool takes_turns = copies_.size() > 1;
+  if (takes_turns) {
+    std::unique_lock lock(mutex_);
+    changes_.wait(lock, [&] {
+      return std::none_of(writing_.begin(), writing_.end(),
+                          [&](const range& each) { return each.begin < mine.end && mine.begin < each.end; });
+    });
+    writing_.push_back(mine);
+  }
+  const int error =
+      by_all([&](const nvme_part& part) { return part.space->of.driver.write(part.space->facts, part.begin + offset, from); });
+  if (takes_turns) {
+    {
+      const std::lock_guard lock(mutex_);
+      writing_.erase(std::find(writing_.begin(), writing_.end(), mine));
+    }
+    changes_.notify_all();
+  }
+  return error;
+}
+
+int nvme_column::flush() {
+  return by_all([](const nvme_part& part) { return part.space->of.driver.flush(part.space->facts); });
+}
+
+int nvme_column::check(std::string* why) {
+  std::string first;
+  const int error = by_all([&](const nvme_part& part) {
+    std::string text;
+    const int wrong = part.space->check(&text);
+    if (first.empty()) first = text;
+    return wrong;
+  });
+  if (error != 0) *why = first;
+  return error;
+}
+
+std::vector<std::string> nvme_column::left_out() const {
+  std::vector<std::string> names;
+  for (const copy& each : copies_) {
+    if (each.is_left_out) names.push_back(each.part.name);
+  }
+  return names;
+}
+
+nvme_bytes::nvme_bytes(std::vector<std::shared_ptr<nvme_column>> columns, std::uint32_t unit_shift, simt::device_memory& memory)
+    : columns_(std::move(columns)) {
+  shape_ = {unit_shift, static_cast<std::uint32_t>(columns_.size()), columns_.front()->ncopies(), 0};
+  std::uint64_t least = ~std::uint64_t{0};
+  nvme::file_layout made{nullptr, std::uint64_t{1} << unit_shift, shape_};
+  std::vector<nvme::file_part> parts;
+  for (const auto& column : columns_) {
+    for (std::uint32_t i = 0; i < column->ncopies(); ++i) {
+      const nvme_part& part = column->part(i);
+      least = std::min(least, part.nbytes);
+      if (std::find(spaces_.begin(), spaces_.end(), part.space) == spaces_.end()) spaces_.push_back(part.space);
+      parts.push_back(column->layout(i));
+      made.share_nbytes = std::min(made.share_nbytes, part.space->of.driver.command_nbytes(part.space->facts));
+    }
+  }
+  nbytes_ = columns_.size() == 1 ? least : columns_.size() * (least >> unit_shift << unit_shift);
+  made.parts = memory.allocate(parts);
+  layout_ = memory.allocate(std::vector{made});
+}
+
+// work(run, how many bytes come before) -> 0 or -errno
+template <class Work>
+static int each_run(const nvme::file_shape& shape, std::uint64_t offset, std::uint64_t nbytes, Work work) {
+  for (std::uint64_t done = 0; done < nbytes;) {
+    const nvme::file_run run = shape.locate(offset + done, nbytes - done);
+    if (const int error = work(run, done); error != 0) return error;
+    done += run.nbytes;
+  }
+  return 0;
+}
+
+int nvme_bytes::read(std::uint64_t offset, std::span<std::byte> to) {
+  return each_run(shape_, offset, to.size(), [&](const nvme::file_run& run, std::uint64_t done) {
+    return columns_[run.column]->read(run.offset, to.subspan(done, run.nbytes), run.first_copy);
+  });
+}
+
+int nvme_bytes::write(std::uint64_t offset, std::span<const std::byte> from) {
+  change();
+  const int error = each_run(shape_, offset, from.size(), [&](const nvme::file_run& run, std::uint64_t done) {
+    return columns_[run.column]->write(run.offset, from.subspan(done, run.nbytes));
+  });
+  change();  // twice: so who has opened it meanwhile has no version either
+  return error;
+}
+
+int nvme_bytes::flush() {
+  int error = 0;
+  for (const auto& column : columns_) keep_first(error, column->flush());
+  return error;
+}
+
+int nvme_bytes::check(std::string* why) {
+  for (const auto& column : columns_) {
+    if (const int error = column->check(why); error != 0) return error;
+  }
+  return 0;
+}
+
+bool nvme_bytes::has_host_queues() const {
+  return std::all_of(spaces_.begin(), spaces_.end(), [](const nvme_namespace* each) { return each->of.driver.has_host_queue(); });
+}
+
+std::vector<std::string> nvme_bytes::left_out() const {
+  std::vector<std::string> names;
+  for (const auto& column : columns_) {
+    for (std::string& name : column->left_out()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+// Each only grows: two sums are the same only if all of them are.
+std::uint64_t nvme_bytes::version() const {
+  std::uint64_t sum = 0;
+  for (const nvme_namespace* each : spaces_) sum += each->version.load(std::memory_order_acquire);
+  return sum;
+}
+
+void nvme_bytes::change() {
+  for (nvme_namespace* const each : spaces_) each->version.fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace gpufs::store
