@@ -154,9 +154,10 @@ class worker {
   void open_file(const work& w, const std::string& path);
   int try_open(const work& w, const std::string& path, bool again, reply& out, source_kind& kind, std::string& why);
   bool has_other_size(const std::string& path, const reply& opened, std::uint64_t nclosed);
-  bool has_ended_meanwhile(const open_files::entered& opened, std::uint64_t nrenamed, std::uint64_t nclosed);
+  bool has_ended_meanwhile(const open_files::entered& opened, source_kind kind, std::uint64_t nrenamed, std::uint64_t nclosed);
   bool is_written(const std::string& path, bool once);
   void end_versions(const store::file_info& info);
+  void end_versions_of_others(std::uint32_t handle);
   int cut(reply& out);
   void note_written(const store::path_status& lost, std::uint64_t& place, std::uint64_t& once_place);
   int status_of(const std::string& path, reply& out);

@@ -23,6 +23,10 @@ namespace {
 // try_open's result if the file must be opened again.
 constexpr int open_again = 1;
 
+// Whether files of the kind may have others with bytes of them (open_file::others_with_its_bytes). The host is not asked for pages
+// of those, and so does not look at their version again.
+constexpr bool may_have_others(source_kind kind) { return kind == source_kind::nvme; }
+
 }  // namespace
 
 void worker::open_file(const work& w, const std::string& path) {
@@ -117,10 +121,12 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
       error = again ? open_again : -EAGAIN;
     } else if (info.live) {
       end_versions(info);
+      end_versions_of_others(out.handle);
       if (cuts && (w.flags & made_anew) != made_anew) error = cut(out);
-    } else if (has_ended_meanwhile(entered, nrenamed, nclosed) && again) {
+    } else if (has_ended_meanwhile(entered, kind, nrenamed, nclosed) && (again || may_have_others(kind))) {
       core_.open.close(out.handle);
-      error = open_again;
+      why = "it is written by another name each time that it is opened";
+      error = again ? open_again : -EAGAIN;
     }
   } catch (...) {
     core_.open.close(out.handle);
@@ -131,9 +137,12 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
 
 // For a file that was just opened for reading. Whether its version has ended by what this mount did during the open: by a rename,
 // which looked the file's opens up before this one was entered, or by the close of an open for writing, which this one then found
-// no more, though it had looked at the file before all was written.
-bool worker::has_ended_meanwhile(const open_files::entered& opened, std::uint64_t nrenamed, std::uint64_t nclosed) {
-  if (!opened.renamed && core_.open.nrenamed() == nrenamed && core_.open.nwritten_closed() == nclosed) return false;
+// no more, though it had looked at the file before all was written; or by an open for writing of another file that has its bytes.
+bool worker::has_ended_meanwhile(const open_files::entered& opened, source_kind kind, std::uint64_t nrenamed,
+                                 std::uint64_t nclosed) {
+  if (!may_have_others(kind)) {
+    if (!opened.renamed && core_.open.nrenamed() == nrenamed && core_.open.nwritten_closed() == nclosed) return false;
+  }
   const open_files::ref file = core_.open.acquire(opened.handle);
   if (!file) return false;  // the device has guessed its handle, and closed it
   if (opened.renamed) file->file->begin_rename();
@@ -169,6 +178,16 @@ void worker::end_versions(const store::file_info& info) {
   for (const open_files::ref& reader : core_.open.readers_of(info.device, info.inode)) {
     if (!core_.end_version(*reader.get())) continue;
     core_.log.add("open", reader->path, ESTALE, "it is open for writing now: who had it open for reading has what is cached");
+  }
+}
+
+void worker::end_versions_of_others(std::uint32_t handle) {
+  const open_files::ref file = core_.open.acquire(handle);
+  if (!file) return;  // the device has guessed its handle, and closed it
+  store::file_info other = file->file->info();
+  for (const std::uint64_t inode : file->file->others_with_its_bytes()) {
+    other.inode = inode;
+    end_versions(other);
   }
 }
 

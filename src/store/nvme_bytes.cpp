@@ -125,22 +125,20 @@ std::vector<std::string> nvme_column::left_out() const {
   return names;
 }
 
-nvme_bytes::nvme_bytes(std::vector<std::shared_ptr<nvme_column>> columns, std::uint32_t unit_shift, simt::device_memory& memory)
-    : columns_(std::move(columns)) {
+nvme_bytes::nvme_bytes(std::vector<std::shared_ptr<nvme_column>> columns, std::uint32_t unit_shift, std::uint64_t nbytes,
+                       simt::device_memory& memory)
+    : columns_(std::move(columns)), nbytes_(nbytes) {
   shape_ = {unit_shift, static_cast<std::uint32_t>(columns_.size()), columns_.front()->ncopies(), 0};
-  std::uint64_t least = ~std::uint64_t{0};
   nvme::file_layout made{nullptr, std::uint64_t{1} << unit_shift, shape_};
   std::vector<nvme::file_part> parts;
   for (const auto& column : columns_) {
     for (std::uint32_t i = 0; i < column->ncopies(); ++i) {
       const nvme_part& part = column->part(i);
-      least = std::min(least, part.nbytes);
       if (std::find(spaces_.begin(), spaces_.end(), part.space) == spaces_.end()) spaces_.push_back(part.space);
       parts.push_back(column->layout(i));
       made.share_nbytes = std::min(made.share_nbytes, part.space->of.driver.command_nbytes(part.space->facts));
     }
   }
-  nbytes_ = columns_.size() == 1 ? least : columns_.size() * (least >> unit_shift << unit_shift);
   made.parts = memory.allocate(parts);
   layout_ = memory.allocate(std::vector{made});
 }
@@ -163,12 +161,9 @@ int nvme_bytes::read(std::uint64_t offset, std::span<std::byte> to) {
 }
 
 int nvme_bytes::write(std::uint64_t offset, std::span<const std::byte> from) {
-  change();
-  const int error = each_run(shape_, offset, from.size(), [&](const nvme::file_run& run, std::uint64_t done) {
+  return each_run(shape_, offset, from.size(), [&](const nvme::file_run& run, std::uint64_t done) {
     return columns_[run.column]->write(run.offset, from.subspan(done, run.nbytes));
   });
-  change();  // twice: so who has opened it meanwhile has no version either
-  return error;
 }
 
 int nvme_bytes::flush() {
@@ -196,15 +191,17 @@ std::vector<std::string> nvme_bytes::left_out() const {
   return names;
 }
 
-// Each only grows: two sums are the same only if all of them are.
-std::uint64_t nvme_bytes::version() const {
-  std::uint64_t sum = 0;
-  for (const nvme_namespace* each : spaces_) sum += each->version.load(std::memory_order_acquire);
-  return sum;
-}
-
-void nvme_bytes::change() {
-  for (nvme_namespace* const each : spaces_) each->version.fetch_add(1, std::memory_order_release);
+bool nvme_bytes::meets(const nvme_bytes& other) const {
+  for (const auto& column : columns_) {
+    for (std::uint32_t i = 0; i < column->ncopies(); ++i) {
+      for (const auto& theirs : other.columns_) {
+        for (std::uint32_t k = 0; k < theirs->ncopies(); ++k) {
+          if (column->part(i).meets(theirs->part(k))) return true;
+        }
+      }
+    }
+  }
+  return false;
 }
 
 }  // namespace gpufs::store

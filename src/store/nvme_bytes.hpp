@@ -39,7 +39,6 @@ struct nvme_namespace {
   const nvme::namespace_facts facts;
   const std::string name;
   const nvme::namespace_layout* layout = nullptr;  // for kernels; null: it cannot be used
-  std::atomic<std::uint64_t> version{1};           // another one before and after each write
 };
 
 // Bytes of a namespace that lie together. They begin and end with blocks.
@@ -93,11 +92,12 @@ class nvme_column {
   std::vector<range> writing_;  // of several copies: no two calls write the same bytes, or copies would differ
 };
 
-// A file's: columns that all have the same number of copies, and the same length, in units that go to them in turn.
+// A file's: columns that all have the same number of copies, in units that go to them in turn.
 class nvme_bytes {
  public:
-  // unit_shift: as nvme::file_shape's. The columns' rest that is no whole unit is not used.
-  nvme_bytes(std::vector<std::shared_ptr<nvme_column>> columns, std::uint32_t unit_shift, simt::device_memory& memory);
+  // unit_shift: as nvme::file_shape's. nbytes: of the file, which the columns have.
+  nvme_bytes(std::vector<std::shared_ptr<nvme_column>> columns, std::uint32_t unit_shift, std::uint64_t nbytes,
+             simt::device_memory& memory);
 
   std::uint64_t nbytes() const { return nbytes_; }
   const nvme::file_layout* layout() const { return layout_; }  // device memory
@@ -110,17 +110,12 @@ class nvme_bytes {
   bool has_host_queues() const;  // of each of its controllers
   int check(std::string* why);
   std::vector<std::string> left_out() const;
-
-  // Of all its namespaces, whoever writes them. An acquire, which meets the release of write: bytes that were read before are the
-  // version's.
-  std::uint64_t version() const;
+  bool meets(const nvme_bytes& other) const;  // whether they have bytes in common
 
  private:
-  void change();
-
   const std::vector<std::shared_ptr<nvme_column>> columns_;
   nvme::file_shape shape_{};
-  std::uint64_t nbytes_;
+  const std::uint64_t nbytes_;
   std::vector<nvme_namespace*> spaces_;  // each once
   const nvme::file_layout* layout_;
 };

@@ -70,10 +70,10 @@ std::shared_ptr<store::store> of_nothing(const temp_dir&, std::uint64_t nbytes) 
 // "file" is the first bytes of a namespace: of one whose last block no file of this length fills.
 class first_of_namespace final : public store::store {
  public:
-  first_of_namespace(std::shared_ptr<store> under, std::uint64_t nbytes)
-      : under_(std::move(under)), nbytes_(static_cast<std::int64_t>(nbytes)) {}
+  first_of_namespace(std::shared_ptr<store> under, std::uint64_t nbytes, std::string name = "n1")
+      : under_(std::move(under)), nbytes_(static_cast<std::int64_t>(nbytes)), name_(std::move(name)) {}
   std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
-    auto opened = under_->open(path == "file" ? "n1" : path, flags, error);
+    auto opened = under_->open(path == "file" ? name_ : path, flags, error);
     return opened ? std::make_unique<part>(std::move(opened), nbytes_) : nullptr;
   }
   std::string_view name() const override { return "nvme"; }
@@ -94,6 +94,7 @@ class first_of_namespace final : public store::store {
   };
   std::shared_ptr<store> under_;
   std::int64_t nbytes_;
+  std::string name_;
 };
 
 // Blocks of 4 KiB are larger than a page.
@@ -107,6 +108,28 @@ std::shared_ptr<store::store> of_controller(const temp_dir&, std::uint64_t nbyte
   return std::make_shared<first_of_namespace>(std::make_shared<store::nvme_store>(simt::this_platform(), soft, driver), nbytes);
 }
 
+// "file" is the first bytes of a stripe over two controllers.
+std::shared_ptr<store::store> striped(const temp_dir&, std::uint64_t nbytes) {
+  constexpr std::uint32_t unit = 4096;
+  const std::uint64_t rows = std::max<std::uint64_t>((nbytes + 2 * unit - 1) / (2 * unit), 1);
+  const std::vector<std::byte> all = content(seed, 0, rows * 2 * unit);
+  store::nvme_store::controllers controllers;
+  for (std::uint64_t part = 0; part < 2; ++part) {
+    auto soft = std::make_shared<nvme::soft_controller>(simt::this_platform(), nvme::soft_options{.nblocks = rows * unit / 512});
+    std::vector<std::byte> bytes;
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>((2 * row + part) * unit);
+      bytes.insert(bytes.end(), begin, begin + static_cast<std::ptrdiff_t>(unit));
+    }
+    soft->write_image(0, bytes);
+    controllers.push_back(std::move(soft));
+  }
+  const nvme::controller_options driver{.nqueues = 2, .depth = 32, .buffer_nbytes = 8192};
+  const std::vector<store::nvme_volume> volumes{{"file", store::nvme_volume_kind::stripe, {"c0n1", "c1n1"}, unit}};
+  return std::make_shared<first_of_namespace>(
+      std::make_shared<store::nvme_store>(simt::this_platform(), controllers, driver, volumes), nbytes, "file");
+}
+
 const subject subjects[] = {
     {"nil", source_kind::nil, O_RDONLY, of_nothing},
     {"pull", source_kind::pull, O_RDONLY, in_mem<source_kind::pull>},
@@ -115,6 +138,7 @@ const subject subjects[] = {
     {"nvme", source_kind::nvme, O_RDONLY, of_controller<9>},
     {"nvme_blocks_larger_than_pages", source_kind::nvme, O_RDONLY, of_controller<12>},
     {"nvme_pages_of_many_commands", source_kind::nvme, O_RDONLY, of_controller<9>, false, least_copied_nbytes},
+    {"nvme_stripe", source_kind::nvme, O_RDONLY, striped},
     {"staged", source_kind::staged, O_RDONLY, faulty<false>},
     {"staged_later", source_kind::staged, O_RDONLY, faulty<true>},
     {"windows", source_kind::windows, O_RDONLY, mapping, true},

@@ -43,11 +43,19 @@ std::unique_ptr<store::store> make_mem(source_kind kind) {
   return files;
 }
 
-std::unique_ptr<store::store> make_nvme() {
+std::shared_ptr<nvme::soft_controller> make_controller() {
   auto soft = std::make_shared<nvme::soft_controller>(simt::cpu_platform(),
                                                       nvme::soft_options{.nblocks = nvme_nbytes / 512, .nnamespaces = 2});
   for (const std::uint32_t nsid : {1u, 2u}) soft->write_image(0, content(nsid, 0, nvme_nbytes), nsid);
-  return std::make_unique<store::nvme_store>(simt::cpu_platform(), soft);
+  return soft;
+}
+std::unique_ptr<store::store> make_nvme() { return std::make_unique<store::nvme_store>(simt::cpu_platform(), make_controller()); }
+// Their namespaces 1 are a mirror, too.
+std::unique_ptr<store::store> make_nvme_mirror() {
+  const std::vector<store::nvme_volume> volumes{{"m", store::nvme_volume_kind::mirror, {"c0n1", "c1n1"}, 4096}};
+  return std::make_unique<store::nvme_store>(simt::cpu_platform(),
+                                             store::nvme_store::controllers{make_controller(), make_controller()},
+                                             nvme::controller_options{}, volumes);
 }
 
 void PrintTo(const subject& s, std::ostream* out) { *out << s.name; }
@@ -230,6 +238,8 @@ INSTANTIATE_TEST_SUITE_P(
         subject{"mem_mem", [](const temp_dir&) { return make_mem(source_kind::mem); }},
         subject{"mem_staged", [](const temp_dir&) { return make_mem(source_kind::staged); }},
         subject{"nvme", [](const temp_dir&) { return make_nvme(); }, false, true, false, "n1", "n2", nvme_nbytes, false},
+        subject{"nvme_mirror", [](const temp_dir&) { return make_nvme_mirror(); }, false, true, false, "m", "c1n2", nvme_nbytes,
+                false},
         subject{"posix", [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path()); }},
         subject{"posix_walk", [](const temp_dir& dir) { return std::make_unique<store::posix_store>(dir.path()); }, false, true,
                 true},

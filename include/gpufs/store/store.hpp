@@ -118,6 +118,10 @@ class open_file {
   // more, and the store's next make_room unregisters them. The device is told of none meanwhile.
   virtual void give_up_windows() noexcept {}
 
+  // Of a file that is open for writing: the inodes of other files of the store that have bytes of it, while it is open. When it is
+  // opened, their opens for reading end: check_version of those that were made before gives -ESTALE, and the device is told.
+  virtual std::span<const std::uint64_t> others_with_its_bytes() const { return {}; }
+
   // For files that are open for reading: called around a rename of the file by this mount, which changes its ctime but no byte.
   // They throw nothing. Several renames may be under way at once. If a file is opened during a rename, end_rename may come before
   // begin_rename.

@@ -10,6 +10,7 @@ SUBMISSION, COMPLETION = DETAIL + "submission_queue.hpp", DETAIL + "completion_q
 RECORDS, PAIR = DETAIL + "records.hpp", DETAIL + "queue_pair.hpp"
 STATUS, BLOCKS, PRP = DETAIL + "status.hpp", DETAIL + "blocks.hpp", DETAIL + "prp.hpp"
 CONTROLLER, MEMORY = "src/nvme/controller.cpp", "src/nvme/queue_memory.cpp"
+VOLUME_BYTES = "src/store/nvme_bytes.cpp"
 FILL, READ_BYTES = "include/gpufs/file/detail/fill.hpp", DETAIL + "read_bytes.hpp"
 WRAPS = "blocks_of_each_group/0.come_through_queues_of_a_few_slots_that_wrap_many_times"
 RANDOM = "nvme_schedules/0.that_are_random_give_each_lane_its_blocks"
@@ -41,6 +42,10 @@ def pci(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
 
 def mounts(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
     return Bug(name, says, file, old, new, "nvme_mount_cpu", test)
+
+
+def volumes(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
+    return Bug(name, says, file, old, new, "nvme_volume_cpu", test)
 
 
 BUGS = (
@@ -310,9 +315,67 @@ BUGS = (
         "nvme_fsync_without_flush",
         "fsync leaves what was written in the controller's cache",
         "src/store/nvme_store.cpp",
-        "return info_.live ? bytes_.flush() : -EBADF;",
+        "return info_.live ? of_.bytes->flush() : -EBADF;",
         "return info_.live ? 0 : -EBADF;",
         "nvme_mount.what_is_written_and_synced_outlives_the_power",
+    ),
+    # Partitions, stripes and mirrors.
+    volumes(
+        "nvme_unit_of_the_next_column",
+        "a run goes on behind the end of its unit",
+        DETAIL + "file_layout.hpp",
+        "left = (std::uint64_t{1} << unit_shift) - (offset - begin);",
+        "left = (std::uint64_t{2} << unit_shift) - (offset - begin);",
+        "nvme_stripes.have_the_bytes_of_their_parts_unit_by_unit",
+    ),
+    volumes(
+        "nvme_partition_without_its_beginning",
+        "kernels read a partition from the namespace's beginning",
+        DETAIL + "read_file.hpp",
+        "part.begin + run.offset",
+        "0 * part.begin + run.offset",
+        "nvme_partition_files.have_the_bytes_of_their_blocks_and_no_others",
+    ),
+    Bug(
+        "nvme_table_of_any_crc",
+        "entries of a partition table are believed whatever their CRC is",
+        "src/nvme/partitions.cpp",
+        "field<std::uint32_t>(header, 88)) {",
+        "field<std::uint32_t>(header, 88) && n == 0) {",
+        "nvme_partitions",
+        "nvme_partitions.come_from_the_backup_where_the_first_header_or_its_entries_are_damaged",
+    ),
+    volumes(
+        "nvme_other_names_keep_their_version",
+        "who reads bytes that are written by another name is not told",
+        "src/service/worker_calls.cpp",
+        "    other.inode = inode;\n    end_versions(other);\n",
+        "    other.inode = inode;\n",
+        "nvme_partition_files.end_their_version_when_their_bytes_are_written_by_another_name",
+    ),
+    volumes(
+        "nvme_flush_of_one_part",
+        "fsync of a stripe flushes its first part only",
+        VOLUME_BYTES,
+        "for (const auto& column : columns_) keep_first(error, column->flush());",
+        "keep_first(error, columns_.front()->flush());",
+        "nvme_stripes.have_the_bytes_of_their_parts_unit_by_unit",
+    ),
+    volumes(
+        "nvme_copy_kept_that_was_not_written",
+        "kernels read a copy that a write has not reached",
+        VOLUME_BYTES,
+        "    memory_.write_one(copies_[i].word, std::uint32_t{1});\n",
+        "",
+        "nvme_mirrors.leave_a_copy_out_that_was_not_written",
+    ),
+    volumes(
+        "nvme_copies_written_in_any_order",
+        "two calls write the same bytes of a mirror at a time, and its copies end with different ones",
+        VOLUME_BYTES,
+        "const bool takes_turns = copies_.size() > 1;",
+        "const bool takes_turns = copies_.size() > 99;",
+        "nvme_mirrors.have_equal_copies_after_threads_have_written_the_same_bytes",
     ),
     mounts(
         "nvme_reset_given_up_early",
