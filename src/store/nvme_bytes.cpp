@@ -58,10 +58,13 @@ int nvme_column::read(std::uint64_t offset, std::span<std::byte> to, std::uint32
 
 // work(part) -> 0 or -errno
 template <class Work>
-int nvme_column::by_all(Work work) {
+std::vector<int> nvme_column::each_copy(Work work) const {
   std::vector<int> errors;
-  constexpr int not_tried = 1;
   for (const copy& each : copies_) errors.push_back(each.is_left_out ? not_tried : work(each.part));
+  return errors;
+}
+
+int nvme_column::leave_out(const std::vector<int>& errors) {
   const auto failed = std::find_if(errors.begin(), errors.end(), [](int error) { return error < 0; });
   if (failed == errors.end()) return 0;
   const std::lock_guard lock(mutex_);
@@ -89,8 +92,8 @@ int nvme_column::write(std::uint64_t offset, std::span<const std::byte> from) {
     });
     writing_.push_back(mine);
   }
-  const int error =
-      by_all([&](const nvme_part& part) { return part.space->of.driver.write(part.space->facts, part.begin + offset, from); });
+  const int error = leave_out(
+      each_copy([&](const nvme_part& part) { return part.space->of.driver.write(part.space->facts, part.begin + offset, from); }));
   if (takes_turns) {
     {
       const std::lock_guard lock(mutex_);
@@ -102,17 +105,22 @@ int nvme_column::write(std::uint64_t offset, std::span<const std::byte> from) {
 }
 
 int nvme_column::flush() {
-  return by_all([](const nvme_part& part) { return part.space->of.driver.flush(part.space->facts); });
+  return leave_out(each_copy([](const nvme_part& part) { return part.space->of.driver.flush(part.space->facts); }));
 }
 
 int nvme_column::check(std::string* why) {
   std::string first;
-  const int error = by_all([&](const nvme_part& part) {
+  std::vector<int> errors = each_copy([&](const nvme_part& part) {
     std::string text;
     const int wrong = part.space->check(&text);
     if (first.empty()) first = text;
     return wrong;
   });
+  // Who does not answer now has what the others have.
+  const bool any = std::find(errors.begin(), errors.end(), 0) != errors.end();
+  std::replace_if(
+      errors.begin(), errors.end(), [&](int error) { return any && error != 0 && error != -ESTALE; }, not_tried);
+  const int error = leave_out(errors);
   if (error != 0) *why = first;
   return error;
 }

@@ -63,7 +63,7 @@ class nvme_column {
   nvme::file_part layout(std::uint32_t i) const { return {part(i).space->layout, part(i).begin, copies_[i].word}; }
 
   // 0 or -errno, as nvme::controller has them. A read asks `first` first, then the other copies; its error is that of the first one
-  // asked. A write or flush fails where no copy succeeds.
+  // asked. A write or flush fails where no copy succeeds; then copies may differ in the bytes that were to be written.
   int read(std::uint64_t offset, std::span<std::byte> to, std::uint32_t first);
   int write(std::uint64_t offset, std::span<const std::byte> from);
   int flush();
@@ -82,8 +82,11 @@ class nvme_column {
     std::uint64_t begin, end;
     bool operator==(const range&) const = default;
   };
+  static constexpr int not_tried = 1;
   template <class Work>
-  int by_all(Work work);
+  std::vector<int> each_copy(Work work) const;
+  // By what a call gave of each copy. 0: all that are not left out have it now; or the first error, and all stay.
+  int leave_out(const std::vector<int>& errors);
 
   simt::device_memory& memory_;
   std::deque<copy> copies_;

@@ -326,7 +326,7 @@ BUGS = (
         DETAIL + "file_layout.hpp",
         "left = (std::uint64_t{1} << unit_shift) - (offset - begin);",
         "left = (std::uint64_t{2} << unit_shift) - (offset - begin);",
-        "nvme_stripes.have_the_bytes_of_their_parts_unit_by_unit",
+        "nvme_shapes.give_units_to_columns_in_turn",
     ),
     volumes(
         "nvme_partition_without_its_beginning",
