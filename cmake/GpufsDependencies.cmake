@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds Threads, Boost.Context (the CPU machine's fibers) and liburing. Used by the build and by gpufsConfig.cmake.
+# Finds Threads, Boost.Context (the CPU machine's fibers), liburing and libext2fs. Used by the build and by gpufsConfig.cmake.
 # GPUFS_DEPS, when set, is looked at first: include/, lib/libboost_context.a, lib/liburing.a; and by
 # GpufsTesting.cmake: lib/libcrypto.a, googletest/.
 find_package(Threads REQUIRED)
@@ -40,6 +40,23 @@ function(gpufs_find_liburing)
   endif()
 endfunction()
 
+# Shared, by its licence; and only for programs that read such file systems, whoever links gpufs.
+function(gpufs_find_ext2fs)
+  if(TARGET ext2fs::ext2fs)
+    return()
+  endif()
+  find_path(GPUFS_EXT2FS_INCLUDE ext2fs/ext2fs.h HINTS "${GPUFS_DEPS}/include")
+  find_library(GPUFS_EXT2FS NAMES libext2fs.so HINTS "${GPUFS_DEPS}/lib")
+  find_library(GPUFS_COM_ERR NAMES libcom_err.so HINTS "${GPUFS_DEPS}/lib")
+  mark_as_advanced(GPUFS_EXT2FS_INCLUDE GPUFS_EXT2FS GPUFS_COM_ERR)
+  if(GPUFS_EXT2FS_INCLUDE AND GPUFS_EXT2FS AND GPUFS_COM_ERR)
+    add_library(ext2fs::ext2fs INTERFACE IMPORTED GLOBAL)
+    set_target_properties(
+      ext2fs::ext2fs PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${GPUFS_EXT2FS_INCLUDE}"
+                                INTERFACE_LINK_LIBRARIES "-Wl,--push-state,--as-needed,${GPUFS_EXT2FS},${GPUFS_COM_ERR},--pop-state")
+  endif()
+endfunction()
+
 set(GPUFS_HAVE_CPU_MACHINE OFF)
 if(GPUFS_CPU_MACHINE)
   gpufs_find_boost_context()
@@ -58,4 +75,12 @@ if(TARGET liburing::liburing)
   set(GPUFS_HAVE_LIBURING ON)
 else()
   message(STATUS "gpufs: no liburing, so staged reads use pread")
+endif()
+
+set(GPUFS_HAVE_EXT2FS OFF)
+gpufs_find_ext2fs()
+if(TARGET ext2fs::ext2fs)
+  set(GPUFS_HAVE_EXT2FS ON)
+else()
+  message(STATUS "gpufs: no libext2fs, so no ext4 file systems on NVMe namespaces (Debian: libext2fs-dev)")
 endif()

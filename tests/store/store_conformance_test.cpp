@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "ext4_image.hpp"
 #include "gpufs/nvme/soft_controller.hpp"
 #include "gpufs/simt/platform.hpp"
 #include "gpufs/store/auto_store.hpp"
@@ -56,6 +57,14 @@ std::unique_ptr<store::store> make_nvme_mirror() {
   return std::make_unique<store::nvme_store>(simt::cpu_platform(),
                                              store::nvme_store::controllers{make_controller(), make_controller()},
                                              nvme::controller_options{}, volumes);
+}
+
+std::unique_ptr<store::store> make_ext4(const temp_dir& dir) {
+  const ext4_image image;
+  image.make("-t ext4 -b 1024", 2 << 10, dir.path());
+  auto device = std::make_unique<store::mem_store>(simt::cpu_platform(), source_kind::staged);
+  device->put("n1", image.dir.read("image"));
+  return store::make_ext4_store(simt::cpu_platform(), std::move(device));
 }
 
 void PrintTo(const subject& s, std::ostream* out) { *out << s.name; }
@@ -256,6 +265,10 @@ INSTANTIATE_TEST_SUITE_P(
                   return std::make_unique<store::auto_store>(simt::cpu_platform(), dir.path(), 0,
                                                              auto_options{.small_file_nbytes = 0});
                 }}),
+    [](const testing::TestParamInfo<subject>& s) { return std::string(s.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    where_it_can_be_made, every_store,
+    testing::ValuesIn(no_ext4().empty() ? std::vector{subject{"ext4", make_ext4}} : std::vector<subject>{}),
     [](const testing::TestParamInfo<subject>& s) { return std::string(s.param.name); });
 
 }  // namespace
