@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -38,6 +39,19 @@ class ext4_image {
   temp_dir dir;
   std::string tree(const std::string& name) const { return dir / ("tree/" + name); }
   std::string path() const { return dir / "image"; }
+
+  // A file of so many blocks of 1 KiB with a hole behind each, so that each is an extent. Gives all its bytes.
+  std::vector<std::byte> add_combed(const std::string& name, std::uint64_t nblocks) const {
+    dir.add("tree/" + name, 0, 0);
+    dir.resize("tree/" + name, nblocks * 2048);
+    std::vector<std::byte> all(nblocks * 2048);
+    for (std::uint64_t at = 0; at < all.size(); at += 2048) {
+      dir.overwrite("tree/" + name, at, 1024, 9);
+      const auto block = content(9, at, 1024);
+      std::copy(block.begin(), block.end(), all.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    return all;
+  }
 
   ext4_image() { std::filesystem::create_directory(dir / "tree"); }
 

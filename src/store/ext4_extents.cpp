@@ -27,21 +27,16 @@ std::int64_t read_contents(const ext4_contents& of, std::int64_t nbytes, const e
     std::memcpy(dst.data(), of.bytes.data() + offset, n);
     return static_cast<std::int64_t>(n);
   }
-  const std::int64_t end = offset + static_cast<std::int64_t>(n);
-  // The first extent that ends behind the offset.
-  auto next = std::upper_bound(of.extents.begin(), of.extents.end(), offset,
-                               [](std::int64_t at, const extent& each) { return at < each.offset + each.nbytes; });
-  for (std::int64_t at = offset; at < end;) {
-    const bool is_in = next != of.extents.end() && next->offset <= at;
-    const std::int64_t up_to = std::min(end, is_in ? next->offset + next->nbytes : next != of.extents.end() ? next->offset : end);
-    const auto part = dst.subspan(static_cast<std::size_t>(at - offset), static_cast<std::size_t>(up_to - at));
-    if (!is_in || (next->flags & extent_unwritten) != 0) {
+  for (std::size_t done = 0; done < n;) {
+    const nvme::extent_run run =
+        nvme::find_extent(of.runs.data(), of.runs.size(), static_cast<std::uint64_t>(offset) + done, n - done);
+    const auto part = dst.subspan(done, run.nbytes);
+    if (run.is_zeros) {
       std::memset(part.data(), 0, part.size());
-    } else if (const int error = read(static_cast<std::uint64_t>(next->device_offset + at - next->offset), part); error != 0) {
+    } else if (const int error = read(run.begin, part); error != 0) {
       return error;
     }
-    if (is_in) ++next;
-    at = up_to;
+    done += part.size();
   }
   return static_cast<std::int64_t>(n);
 }
@@ -70,7 +65,6 @@ bool ext4_files::add_run(std::vector<extent>* to, std::uint64_t first, std::uint
 
 int ext4_files::contents_locked(const ext4_node& node, ext4_contents* out, std::string* why) {
   *out = {};
-  const auto number = static_cast<std::uint32_t>(node.status.inode);
   const std::uint32_t flags = node.inode.i_flags;
   const auto refuse = [&](const char* is) {
     *why = std::string("the file ") + is;
@@ -79,17 +73,28 @@ int ext4_files::contents_locked(const ext4_node& node, ext4_contents* out, std::
   if ((flags & EXT4_ENCRYPT_FL) != 0) return refuse("is encrypted");
   if ((flags & EXT4_VERITY_FL) != 0) return refuse("has fs-verity, which nobody would check");
   if ((flags & EXT2_COMPR_FL) != 0) return refuse("is compressed");
-  if ((flags & EXT4_INLINE_DATA_FL) == 0)
-    return (flags & EXT4_EXTENTS_FL) != 0 ? extents_by_tree(node, &out->extents, why) : extents_by_blocks(node, &out->extents, why);
-  ext2_inode inode = node.inode;
+  out->is_inline = (flags & EXT4_INLINE_DATA_FL) != 0;
+  if (out->is_inline) return bytes_in_inode(node, &out->bytes, why);
+  const int error =
+      (flags & EXT4_EXTENTS_FL) != 0 ? extents_by_tree(node, &out->extents, why) : extents_by_blocks(node, &out->extents, why);
+  for (const extent& each : out->extents) {
+    if ((each.flags & extent_unwritten) != 0 || each.offset >= node.status.nbytes) continue;
+    out->runs.push_back({static_cast<std::uint64_t>(each.offset), static_cast<std::uint64_t>(each.nbytes),
+                         static_cast<std::uint64_t>(each.device_offset)});
+  }
+  return error;
+}
+
+int ext4_files::bytes_in_inode(const ext4_node& file, std::vector<std::byte>* out, std::string* why) {
+  const auto number = static_cast<std::uint32_t>(file.status.inode);
+  ext2_inode inode = file.inode;
   std::size_t nbytes = 0;
   if (const errcode_t answer = ::ext2fs_inline_data_size(fs_.get(), number, &nbytes); answer != 0)
     return failed(answer, "the data", number, why);
-  out->is_inline = true;
-  out->bytes.resize(nbytes);
-  if (const errcode_t answer = ::ext2fs_inline_data_get(fs_.get(), number, &inode, out->bytes.data(), &nbytes); answer != 0)
+  out->resize(nbytes);
+  if (const errcode_t answer = ::ext2fs_inline_data_get(fs_.get(), number, &inode, out->data(), &nbytes); answer != 0)
     return failed(answer, "the data", number, why);
-  if (std::cmp_less(nbytes, node.status.nbytes)) {
+  if (std::cmp_less(nbytes, file.status.nbytes)) {
     *why = "inode " + std::to_string(number) + " has fewer bytes than it says: run e2fsck";
     return -EUCLEAN;
   }

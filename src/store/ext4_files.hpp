@@ -3,7 +3,6 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -14,6 +13,7 @@
 
 #include "ext4_device.hpp"
 #include "gpufs/names/words.hpp"
+#include "gpufs/nvme/detail/file_layout.hpp"
 #include "gpufs/store/store.hpp"
 
 namespace gpufs::store {
@@ -27,8 +27,9 @@ struct ext4_node {
 
 // Where the bytes of a file are.
 struct ext4_contents {
-  std::vector<extent> extents;   // in order; they lie within the file system, and none meets the next
-  std::vector<std::byte> bytes;  // of a file that lies in its inode, all of them
+  std::vector<extent> extents;          // in order; they lie within the file system, and none meets the next
+  std::vector<nvme::file_extent> runs;  // those that have bytes: what no run has is zeros
+  std::vector<std::byte> bytes;         // of a file that lies in its inode, all of them
   bool is_inline = false;
 };
 
@@ -73,6 +74,7 @@ class ext4_files {
   int directory_of(const ext4_node& node, std::shared_ptr<const listing>* out, std::string* why);
   int target_of(const ext4_node& link, std::string* out, std::string* why);
   int contents_locked(const ext4_node& node, ext4_contents* out, std::string* why);
+  int bytes_in_inode(const ext4_node& file, std::vector<std::byte>* out, std::string* why);
   int extents_by_tree(const ext4_node& file, std::vector<extent>* out, std::string* why);
   int extents_by_blocks(const ext4_node& file, std::vector<extent>* out, std::string* why);
   // A run of blocks, behind those that came before. False: it cannot be.

@@ -11,6 +11,7 @@
 
 #include "ext4_files.hpp"
 #include "file_extents.hpp"
+#include "kernel_tables.hpp"
 #include "path.hpp"
 
 namespace gpufs::store {
@@ -54,12 +55,42 @@ int refusal_of(std::uint32_t mode, std::string* why) {
 }
 
 struct ext4_state {
-  ext4_state(std::shared_ptr<store> below, const ext4_options& as)
+  ext4_state(simt::platform& machine, std::shared_ptr<store> below, const ext4_options& as)
       : device(std::move(below)),
         options(as),
         whole(open_device(*device, options.file)),
         files(static_cast<std::uint64_t>(whole->info().nbytes),
-              [this](std::uint64_t offset, std::span<std::byte> to) { return read(offset, to); }) {}
+              [this](std::uint64_t offset, std::span<std::byte> to) { return read(offset, to); }),
+        tables(machine, options.tables_nbytes) {
+    if (whole->info().kind != source_kind::nvme) {
+      why_staged = "staged: the host reads the device, which is of another kind than nvme";
+      return;
+    }
+    // Kernels look extents up once.
+    extent one;
+    std::int64_t at = 0;
+    if (whole->extents(&at, std::span(&one, 1)) != -EOPNOTSUPP) {
+      why_staged = "staged: the device is a file of a file system itself";
+      return;
+    }
+    machine.copy_from_device(&base, whole->info().pull_base, sizeof base);
+  }
+
+  // Sets where kernels find the file's bytes, if they can, and says why or why not.
+  std::shared_ptr<const nvme::file_layout> make_table(const ext4_contents& contents, file_info* info) {
+    std::shared_ptr<const nvme::file_layout> table;
+    info->reason = why_staged;
+    if (contents.is_inline) {
+      info->reason = "staged: the file lies in its inode";
+    } else if (why_staged.empty()) {
+      table = tables.make(info->inode, base, contents.runs);
+      info->reason = table != nullptr ? "nvme: kernels send the controller commands for the blocks of the file's extents"
+                                      : "staged: its table of extents has no room (ext4_options::tables_nbytes)";
+    }
+    if (table != nullptr) info->kind = source_kind::nvme;
+    info->pull_base = reinterpret_cast<const std::byte*>(table.get());
+    return table;
+  }
 
   // Bytes of the device.
   int read(std::uint64_t offset, std::span<std::byte> to) const {
@@ -71,12 +102,17 @@ struct ext4_state {
   ext4_options options;
   std::unique_ptr<open_file> whole;
   ext4_files files;
+  kernel_tables tables;
+  nvme::file_layout base{};  // the device's
+  std::string why_staged;    // all files are; empty: they are not
 };
 
 class ext4_file final : public open_file {
  public:
   ext4_file(std::shared_ptr<ext4_state> owner, std::unique_ptr<open_file> device, ext4_contents contents, file_info info)
-      : owner_(std::move(owner)), device_(std::move(device)), contents_(std::move(contents)), info_(std::move(info)) {}
+      : owner_(std::move(owner)), device_(std::move(device)), contents_(std::move(contents)), info_(std::move(info)) {
+    table_ = owner_->make_table(contents_, &info_);
+  }
 
   const file_info& info() const override { return info_; }
   std::int64_t pread(std::span<std::byte> dst, std::int64_t offset) override {
@@ -113,6 +149,7 @@ class ext4_file final : public open_file {
   std::unique_ptr<open_file> device_;
   ext4_contents contents_;
   file_info info_;
+  std::shared_ptr<const nvme::file_layout> table_;
 };
 
 class ext4_store final : public store {
@@ -143,7 +180,6 @@ class ext4_store final : public store {
     info.mtime_ns = node.status.mtime_ns;
     info.ctime_ns = node.ctime_ns;
     info.mode = node.status.mode;
-    info.reason = contents.is_inline ? "staged: the file lies in its inode" : "staged: the host reads the device";
     return std::make_unique<ext4_file>(state_, std::move(device), std::move(contents), std::move(info));
   }
 
@@ -163,6 +199,9 @@ class ext4_store final : public store {
   }
 
   std::string_view name() const override { return "ext4"; }
+  void trim() override { state_->tables.give_up(); }
+  bool lacks_room() const override { return state_->tables.lacks_room(); }
+  void make_room() override { state_->tables.give_up(); }
 
  private:
   std::shared_ptr<ext4_state> state_;
@@ -170,8 +209,8 @@ class ext4_store final : public store {
 
 }  // namespace
 
-std::unique_ptr<store> make_ext4_store(simt::platform& /*machine*/, std::shared_ptr<store> device, const ext4_options& options) {
-  return std::make_unique<ext4_store>(std::make_shared<ext4_state>(std::move(device), options));
+std::unique_ptr<store> make_ext4_store(simt::platform& machine, std::shared_ptr<store> device, const ext4_options& options) {
+  return std::make_unique<ext4_store>(std::make_shared<ext4_state>(machine, std::move(device), options));
 }
 
 }  // namespace gpufs::store

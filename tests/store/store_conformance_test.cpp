@@ -266,10 +266,9 @@ INSTANTIATE_TEST_SUITE_P(
                                                              auto_options{.small_file_nbytes = 0});
                 }}),
     [](const testing::TestParamInfo<subject>& s) { return std::string(s.param.name); });
-INSTANTIATE_TEST_SUITE_P(
-    where_it_can_be_made, every_store,
-    testing::ValuesIn(no_ext4().empty() ? std::vector{subject{"ext4", make_ext4}} : std::vector<subject>{}),
-    [](const testing::TestParamInfo<subject>& s) { return std::string(s.param.name); });
+INSTANTIATE_TEST_SUITE_P(where_it_can_be_made, every_store,
+                         testing::ValuesIn(no_ext4().empty() ? std::vector{subject{"ext4", make_ext4}} : std::vector<subject>{}),
+                         [](const testing::TestParamInfo<subject>& s) { return std::string(s.param.name); });
 
 }  // namespace
 }  // namespace gpufs::test

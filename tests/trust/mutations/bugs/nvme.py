@@ -48,6 +48,10 @@ def volumes(name: str, says: str, file: str, old: str, new: str, test: str) -> B
     return Bug(name, says, file, old, new, "nvme_volume_cpu", test)
 
 
+def ext4(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
+    return Bug(name, says, file, old, new, "nvme_ext4_cpu", f"nvme_ext4.{test}")
+
+
 BUGS = (
     # Submission.
     schedules(
@@ -384,6 +388,49 @@ BUGS = (
         "constexpr int most_resets = 3;",
         "constexpr int most_resets = 1;",
         "nvme_mount.a_controller_that_fails_while_it_is_reset_is_reset_again",
+    ),
+    Bug(
+        "nvme_extents_have_no_end",
+        "bytes behind the end of an extent are taken from behind it on the device",
+        "include/gpufs/nvme/detail/file_layout.hpp",
+        "nbytes < left ? nbytes : left};\n  }\n  const std::uint64_t before",
+        "nbytes < left ? nbytes : nbytes};\n  }\n  const std::uint64_t before",
+        "nvme_ext4_cpu",
+        "nvme_extents.give_each_byte_its_place",
+    ),
+    ext4(
+        "nvme_holes_keep_what_was_there",
+        "holes of a file have what the frame had before",
+        "include/gpufs/nvme/detail/read_file.hpp",
+        "to[done + i] = std::byte{0};",
+        "to[done + i] = to[done + i];",
+        "files_are_read_by_kernels_and_by_no_thread_of_the_host",
+    ),
+    ext4(
+        "ext4_unwritten_blocks_are_read",
+        "what was allocated and never written reads as what the device has there",
+        "src/store/ext4_extents.cpp",
+        "if ((each.flags & extent_unwritten) != 0 || each.offset",
+        "if (each.offset",
+        "files_larger_than_4_gib_and_what_was_never_written_are_read",
+    ),
+    Bug(
+        "ext4_extents_leave_the_file_system",
+        "an extent may reach past the end of its file system",
+        "src/store/ext4_extents.cpp",
+        "place > all ||\n      nblocks > all - place) {",
+        "place > all) {",
+        "store_ext4",
+        "ext4.with_damaged_inodes_and_extents_gives_an_error_and_no_bytes",
+    ),
+    Bug(
+        "ext4_journal_not_looked_at",
+        "a file system is mounted whose journal has what was not written to its place yet",
+        "src/store/ext4_files.cpp",
+        "if (::ext2fs_has_feature_journal_needs_recovery(fs->super) != 0)",
+        "if (::ext2fs_has_feature_journal_needs_recovery(fs->super) > 1)",
+        "store_ext4",
+        "ext4.that_is_none_or_cannot_be_read_as_it_is_is_refused_with_what_helps",
     ),
     blocks(
         "nvme_head_goes_back",
