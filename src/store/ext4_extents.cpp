@@ -10,7 +10,8 @@
 namespace gpufs::store {
 namespace {
 
-constexpr std::uint32_t most_depth = 5;  // of an extent tree, as Linux has it
+constexpr std::uint32_t most_depth = 5;                  // of an extent tree, as Linux has it
+constexpr std::size_t most_runs = std::size_t{1} << 24;  // of a file, which takes 1 GB to know
 
 struct frees_extents {
   void operator()(ext2_extent_handle_t handle) const { ::ext2fs_extent_free(handle); }
@@ -44,8 +45,8 @@ std::int64_t read_contents(const ext4_contents& of, std::int64_t nbytes, const e
 bool ext4_files::add_run(std::vector<extent>* to, std::uint64_t first, std::uint64_t place, std::uint64_t nblocks,
                          std::uint32_t flags) const {
   const std::uint64_t all = ::ext2fs_blocks_count(fs_->super), block = fs_->blocksize;
-  if (nblocks == 0 || first + nblocks > std::uint64_t{1} << 32 || place <= fs_->super->s_first_data_block || place > all ||
-      nblocks > all - place) {
+  if (to->size() == most_runs || nblocks == 0 || first + nblocks > std::uint64_t{1} << 32 ||
+      place <= fs_->super->s_first_data_block || place > all || nblocks > all - place) {
     return false;
   }
   const extent made{static_cast<std::int64_t>(first * block), static_cast<std::int64_t>(place * block),
@@ -164,7 +165,7 @@ int ext4_files::extents_by_tree(const ext4_node& file, std::vector<extent>* out,
       nblocks += got.e_len;
       if (nblocks > ::ext2fs_blocks_count(fs_->super) ||
           !add_run(out, got.e_lblk, got.e_pblk, got.e_len, is_unwritten ? extent_unwritten : 0)) {
-        return is_wrong("are out of range, or overlap");
+        return is_wrong("are out of range, overlap, or are too many");
       }
       least = got.e_lblk + got.e_len;
     }
@@ -200,7 +201,7 @@ int ext4_files::extents_by_blocks(const ext4_node& file, std::vector<extent>* ou
       ::ext2fs_block_iterate3(fs_.get(), number, BLOCK_FLAG_READ_ONLY | BLOCK_FLAG_DATA_ONLY, nullptr, take, &all);
   if (answer != 0) return failed(answer, "the blocks", number, why);
   if (all.is_wrong) {
-    *why = "the blocks of inode " + std::to_string(number) + " are out of range: run e2fsck";
+    *why = "the blocks of inode " + std::to_string(number) + " are out of range, or too many: run e2fsck";
     return -EUCLEAN;
   }
   return 0;

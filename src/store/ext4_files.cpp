@@ -16,8 +16,8 @@ namespace gpufs::store {
 namespace {
 
 constexpr int most_links = 40;                        // as Linux follows
-constexpr std::size_t most_kept_entries = 4'000'000;  // of directories that were read
-constexpr std::size_t most_entries = 100'000'000;     // of one directory
+constexpr std::size_t most_kept_entries = 1'000'000;  // of directories that were read: some 100 MB
+constexpr std::size_t most_entries = 16'000'000;      // of one directory, also empty ones: a map may lead in circles
 
 std::string hex(std::uint32_t word) {
   char text[16];
@@ -148,22 +148,24 @@ int ext4_files::directory_of(const ext4_node& node, std::shared_ptr<const listin
   }
   struct reading {
     std::vector<entry> entries;
+    std::size_t nseen = 0;
     bool is_odd = false;
   } got;
   const auto take = [](ext2_ino_t, int, ext2_dir_entry* from, int, int, char*, void* to) {
     auto& all = *static_cast<reading*>(to);
     const std::string_view name(from->name, static_cast<std::size_t>(::ext2fs_dirent_name_len(from)));
-    if (name == "." || name == "..") return 0;
+    all.is_odd = ++all.nseen > most_entries;
+    if (!all.is_odd && (from->inode == 0 || name == "." || name == "..")) return 0;
     // No name: who joins it to a path would leave the directory.
-    all.is_odd = all.is_odd || name.empty() || name.find('/') != name.npos || name.find('\0') != name.npos ||
-                 all.entries.size() == most_entries;
+    all.is_odd = all.is_odd || name.empty() || name.find('/') != name.npos || name.find('\0') != name.npos;
     if (!all.is_odd) all.entries.push_back({std::string(name), from->inode});
     return all.is_odd ? DIRENT_ABORT : 0;
   };
-  if (const errcode_t answer = ::ext2fs_dir_iterate2(fs_.get(), number, 0, nullptr, take, &got); answer != 0)
+  if (const errcode_t answer = ::ext2fs_dir_iterate2(fs_.get(), number, DIRENT_FLAG_INCLUDE_EMPTY, nullptr, take, &got);
+      answer != 0)
     return failed(answer, "the entries", number, why);
   if (got.is_odd) {
-    *why = "directory " + std::to_string(number) + " has entries that are no names: run e2fsck";
+    *why = "directory " + std::to_string(number) + " has entries that are no names, or too many: run e2fsck";
     return -EUCLEAN;
   }
   auto made = std::make_shared<listing>();

@@ -7,6 +7,7 @@
 
 #include "ext4_image.hpp"
 #include "file/script.hpp"
+#include "gpufs/file/extents.hpp"
 #include "gpufs/nvme/soft_controller.hpp"
 #include "gpufs/par/row_batch.hpp"
 #include "gpufs/store/ext4_store.hpp"
@@ -214,6 +215,19 @@ TEST_F(nvme_ext4, pointers_and_batches_of_rows_read_extents_and_holes) {
   EXPECT_EQ(on.fs->counters().host_reads, 0u);
 }
 
+struct note_extents {
+  mount_ref fs;
+  extent* out;
+  std::int64_t* n;
+
+  GPUFS_DEVICE void operator()() const {
+    const file f = open(this_warp(), fs, "large");
+    const extents_part part = read_extents(this_warp(), f, out, 500);
+    if (this_warp().leader()) *n = part.n;
+    close(this_warp(), f);
+  }
+};
+
 // Its blocks lie where files between others were removed.
 TEST_F(nvme_ext4, files_in_pieces_all_over_the_device_are_read) {
   for (int i = 0; i < 300; ++i) image_.dir.add("tree/small/" + std::to_string(i), 2048, 1);
@@ -229,7 +243,13 @@ TEST_F(nvme_ext4, files_in_pieces_all_over_the_device_are_read) {
   ASSERT_TRUE(file);
   std::vector<extent> runs(500);
   std::int64_t at = 0;
-  EXPECT_GE(file->extents(&at, runs), 20);
+  runs.resize(static_cast<std::size_t>(file->extents(&at, runs)));
+  EXPECT_GE(runs.size(), 20u);
+  const simt::device_array<extent> noted(500);
+  const simt::device_array<std::int64_t> n(1);
+  simt::launch({.grid = 1, .block = 32}, note_extents{on.fs->ref(), noted.get(), n.get()});
+  ASSERT_EQ(n.read()[0], static_cast<std::int64_t>(runs.size()));
+  EXPECT_EQ(std::memcmp(noted.read().data(), runs.data(), runs.size() * sizeof runs[0]), 0);
   on.expect_bytes("large", content(5, 0, 200'000));
   on.expect_bytes("small/1", content(1, 0, 2048));
   EXPECT_EQ(on.fs->counters().host_reads, 0u);
@@ -321,7 +341,7 @@ TEST_F(nvme_ext4, opens_fail_as_they_do_in_a_folder_and_the_log_says_what_is_dam
   EXPECT_EQ(on.error_of("absolute"), -EXDEV);
   EXPECT_EQ(on.error_of("a", O_RDWR), -EROFS);
   EXPECT_EQ(on.error_of("b"), -EUCLEAN);
-  EXPECT_TRUE(on.log_has("out of range, or overlap: run e2fsck"));
+  EXPECT_TRUE(on.log_has("out of range, overlap, or are too many: run e2fsck"));
 }
 
 TEST_F(nvme_ext4, what_the_controller_says_of_a_files_blocks_its_reader_is_told) {

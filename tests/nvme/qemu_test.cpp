@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU machine's lanes against a controller that is not ours: QEMU's. Skipped where QEMU is not installed.
+#include "ext4_image.hpp"
 #include "file/script.hpp"
 #include "gpufs/store/nvme_store.hpp"
 #include "nvme/qemu_controller.hpp"
@@ -111,6 +112,25 @@ TEST_F(nvme_qemu, its_namespace_is_a_file_that_kernels_read_and_the_host_writes)
     std::copy(bytes.begin(), bytes.end(), wanted.begin() + 77'777);
   }
   EXPECT_TRUE(dir_.read("image") == wanted);
+}
+
+TEST_F(nvme_qemu, files_of_its_ext4_file_system_are_read) {
+  if (const std::string why = no_ext4(); !why.empty()) GTEST_SKIP() << why;
+  const ext4_image image;
+  const std::vector<std::byte> combed = image.add_combed("combed", 200);
+  image.make("-t ext4 -b 1024", 4 << 10);
+  const auto qemu = std::make_shared<qemu_controller>("file=" + image.path());
+  mount_options o;
+  o.cache_nbytes = 64 * 4096;
+  o.custom_store = store::make_ext4_store(simt::this_platform(), std::make_unique<store::nvme_store>(simt::this_platform(), qemu));
+  const mount fs("", o);
+  players warp(fs.ref(), {});
+  script s;
+  s.open(0, "combed");
+  const auto read = s.pread(0, combed.size(), 0);
+  s.close(0);
+  EXPECT_TRUE(warp.run(s)[read].bytes == combed);
+  EXPECT_EQ(fs.counters().host_reads, 0u);
 }
 
 // By QEMU's block layer: reads of sector 2048 fail, each time.

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "ext4_image.hpp"
+#include "gpufs/store/mem_store.hpp"
 #include "gpufs/store/posix_store.hpp"
 #include "posix_extras.hpp"
 
@@ -408,6 +409,61 @@ TEST_F(ext4, with_damaged_nodes_of_trees_and_maps_gives_an_error) {
   const auto [error, why] = opened(*files, "combed");
   EXPECT_EQ(error, -EUCLEAN);
   EXPECT_NE(why.find("run e2fsck"), why.npos) << why;
+}
+
+// With checksums, whatever byte is another one: a file is right, or it cannot be opened.
+TEST_F(ext4, with_any_byte_changed_gives_right_bytes_or_an_error) {
+  for (const std::uint64_t nbytes : {10, 5000, 40'000}) image_.dir.add("tree/d/of_" + std::to_string(nbytes), nbytes, nbytes);
+  image_.add_combed("d/combed", 250);
+  image_.make("-t ext4 -b 1024 -I 256 -N 64 -O metadata_csum,64bit,^has_journal", 600);
+  const std::vector<std::byte> image = image_.dir.read("image");
+  const auto opened_of = [](const std::vector<std::byte>& bytes) {
+    auto device = std::make_unique<store::mem_store>(simt::cpu_platform(), source_kind::staged);
+    device->put("n1", bytes);
+    return store::make_ext4_store(simt::cpu_platform(), std::move(device));
+  };
+  const std::vector<std::string> paths{"d/of_10", "d/of_5000", "d/of_40000", "d/combed"};
+  // Bytes of files, which have no checksums.
+  std::vector<bool> is_data(image.size());
+  std::vector<std::vector<std::byte>> wanted;
+  const auto whole = opened_of(image);
+  for (const std::string& path : paths) {
+    int error = 0;
+    const auto file = whole->open(path, O_RDONLY, &error);
+    ASSERT_TRUE(file);
+    wanted.push_back(file_bytes(image_.tree(path)));
+    std::vector<extent> runs(500);
+    std::int64_t at = 0;
+    runs.resize(static_cast<std::size_t>(file->extents(&at, runs)));
+    for (const extent& run : runs) std::fill_n(is_data.begin() + run.device_offset, run.nbytes, true);
+  }
+  random_source draw(11);
+  std::uint64_t nrefused = 0, nerrors = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    // Where there is something: else nearly all changes are in free blocks.
+    std::uint64_t at = 0;
+    do {
+      at = draw.between(1024, image.size() - 1);
+    } while (is_data[at] || (image[at] == std::byte{0} && !draw.percent(2)));
+    std::vector<std::byte> changed = image;
+    changed[at] ^= static_cast<std::byte>(draw.between(1, 255));
+    std::unique_ptr<store::store> files;
+    try {
+      files = opened_of(changed);
+    } catch (const std::system_error&) {
+      ++nrefused;
+      continue;
+    }
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      int error = 0;
+      const auto file = files->open(paths[i], O_RDONLY, &error);
+      nerrors += file == nullptr ? 1 : 0;
+      if (file == nullptr) continue;
+      ASSERT_TRUE(read_all(*file) == wanted[i]) << paths[i] << " with byte " << at;
+    }
+  }
+  EXPECT_GE(nrefused, 1u);
+  EXPECT_GT(nerrors, 50u);
 }
 
 TEST_F(ext4, with_damaged_directories_gives_an_error) {
