@@ -7,6 +7,7 @@
 
 namespace gpufs::store {
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): it is the declaration's
 std::unique_ptr<store> make_ext4_store(simt::platform&, std::shared_ptr<store>, const ext4_options&) {
   throw std::system_error(ENOSYS, std::generic_category(),
                           "gpufs: it was built without libext2fs: install it (Debian: libext2fs-dev) and build gpufs again");
