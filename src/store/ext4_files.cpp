@@ -57,7 +57,10 @@ ext4_files::ext4_files(std::uint64_t device_nbytes, ext4_device::read_bytes read
   ext2_filsys fs = nullptr;
   const errcode_t answer = device_.open(EXT2_FLAG_64BITS, &fs);
   fs_.reset(fs);
-  if (answer != 0) refuse(-device_.error_of(answer), "its groups' descriptors cannot be read: run e2fsck");
+  if (answer != 0) {
+    const int error = device_.error_of(answer);
+    refuse(-error, error == -EUCLEAN ? "its groups' descriptors cannot be read: run e2fsck" : "the device cannot be read");
+  }
   check_groups();
 }
 
@@ -84,8 +87,11 @@ void ext4_files::check_superblock() {
       if (device_.read(SUPERBLOCK_OFFSET + 0x60, word) == 0) std::memcpy(&features, word, sizeof features);
       refuse(EOPNOTSUPP, "it has features that the installed libext2fs does not know: s_feature_incompat is " + hex(features));
     }
-    default:
-      refuse(-device_.error_of(answer), "its superblock cannot be used (" + std::string(::error_message(answer)) + "): run e2fsck");
+    default: {
+      const int error = device_.error_of(answer);
+      const std::string words = std::string("(") + ::error_message(answer) + ")";
+      refuse(-error, error == -EUCLEAN ? "its superblock cannot be used " + words + ": run e2fsck" : "the device cannot be read");
+    }
   }
   const ext2_super_block& super = *fs->super;
   const std::uint64_t nblocks = ::ext2fs_blocks_count(fs->super);

@@ -363,6 +363,19 @@ TEST_F(nvme_ext4, what_the_controller_says_of_a_files_blocks_its_reader_is_told)
   EXPECT_EQ(got[first].value, 100);
   EXPECT_EQ(got[second].value, -EIO);
   EXPECT_EQ(got[again].value, 100);
+  // So of blocks that the host reads to find it, once.
+  const ext4_mount other(image_);
+  other.soft->add({.opcode = 2, .status = 0x281 | 0x4000});
+  EXPECT_EQ(other.error_of("a"), -EIO);
+  EXPECT_EQ(other.error_of("a"), 0);
+  const auto fails = std::make_shared<soft_controller>(simt::this_platform(), nvme::soft_options{.image = image_.path()});
+  fails->add({.opcode = 2, .status = 0x281 | 0x4000});
+  try {
+    store::make_ext4_store(simt::this_platform(), std::make_unique<store::nvme_store>(simt::this_platform(), fails));
+    ADD_FAILURE() << "its superblock was not read";
+  } catch (const std::system_error& refused) {
+    EXPECT_EQ(refused.code().value(), EIO) << refused.what();
+  }
   // A namespace that is another one by now opens no file.
   on.soft->resize(4 << 10);
   EXPECT_EQ(on.error_of("a"), -ESTALE);
