@@ -163,7 +163,7 @@ TEST(nvme_mirrors, keep_their_parts_from_being_written_alone) {
 TEST(nvme_mirrors, have_equal_copies_after_threads_have_written_the_same_bytes) {
   const disk_array on({soft_disk({.nblocks = 64}), soft_disk({.nblocks = 64, .latency_ns = 50'000})}, {two_copies},
                       {.driver = {.nqueues = 2, .writable = true, .nhost_queues = 1}});
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < static_cast<int>(fewer(20)); ++round) {
     std::vector<std::thread> threads;
     for (std::uint64_t t = 0; t < 6; ++t) {
       threads.emplace_back([&, t] {

@@ -205,6 +205,7 @@ disks_made make_disks(std::uint32_t n, bool unequal = true) {
 TEST(nvme_stripes, have_the_bytes_of_their_parts_unit_by_unit) {
   for (const std::uint32_t n : {1u, 2u, 3u, 5u}) {
     for (const auto& [unit, page_nbytes] : {std::pair{4096u, 16384u}, std::pair{16384u, 4096u}}) {
+      if (under_tsan && n != 3) continue;  // where lanes switch slowly
       SCOPED_TRACE(std::to_string(n) + " parts, units of " + std::to_string(unit));
       const disks_made made = make_disks(n);
       const disk_array on(made.soft, {{"all", nvme_volume_kind::stripe, made.names, unit}},
