@@ -369,9 +369,10 @@ TEST_F(nvme_ext4, what_the_controller_says_of_a_files_blocks_its_reader_is_told)
   EXPECT_EQ(other.error_of("a"), -EIO);
   EXPECT_EQ(other.error_of("a"), 0);
   const auto fails = std::make_shared<soft_controller>(simt::this_platform(), nvme::soft_options{.image = image_.path()});
+  auto device = std::make_unique<store::nvme_store>(simt::this_platform(), fails);  // which has looked for partitions
   fails->add({.opcode = 2, .status = 0x281 | 0x4000});
   try {
-    store::make_ext4_store(simt::this_platform(), std::make_unique<store::nvme_store>(simt::this_platform(), fails));
+    store::make_ext4_store(simt::this_platform(), std::move(device));
     ADD_FAILURE() << "its superblock was not read";
   } catch (const std::system_error& refused) {
     EXPECT_EQ(refused.code().value(), EIO) << refused.what();
@@ -397,6 +398,55 @@ TEST_F(nvme_ext4, a_file_system_in_a_file_of_one_is_read_by_the_host) {
   std::vector<std::byte> got(20'000);
   EXPECT_EQ(file->pread(got, 0), 20'000);
   EXPECT_TRUE(got == content(4, 0, 20'000));
+}
+
+TEST_F(nvme_ext4, files_on_a_partition_and_on_a_stripe_are_read) {
+  const std::vector<std::byte> combed = image_.add_combed("combed", 300);
+  image_.make("-t ext4 -b 1024", 4 << 10);
+  const std::vector<std::byte> bytes = image_.dir.read("image");
+  const auto expect_combed = [&](const std::shared_ptr<store::store>& device, const char* file) {
+    mount_options o;
+    o.cache_nbytes = 64 * page;
+    o.custom_store = store::make_ext4_store(simt::this_platform(), device, {.file = file});
+    const mount fs("", o);
+    players warp(fs.ref(), {});
+    script s;
+    s.open(0, "combed");
+    const auto read = s.pread(0, combed.size(), 0);
+    s.close(0);
+    EXPECT_TRUE(warp.run(s)[read].bytes == combed) << file;
+    EXPECT_EQ(fs.counters().host_reads, 0u) << file;
+  };
+
+  constexpr std::uint64_t first = 2048;  // block of the partition
+  std::vector<std::byte> table(512);
+  const auto put = [&](std::size_t at, std::uint64_t value, std::size_t n) { std::memcpy(table.data() + at, &value, n); };
+  put(446 + 4, 0x83, 1);
+  put(446 + 8, first, 4);
+  put(446 + 12, bytes.size() / 512, 4);
+  put(510, 0xaa55, 2);
+  const auto whole =
+      std::make_shared<soft_controller>(simt::this_platform(), nvme::soft_options{.nblocks = first + bytes.size() / 512});
+  whole->write_image(0, table);
+  whole->write_image(first, bytes);
+  expect_combed(std::make_shared<store::nvme_store>(simt::this_platform(), whole), "n1p1");
+
+  // Units of 4 KiB, so that no extent of 1 KiB lies in two, and none behind the other.
+  constexpr std::uint32_t unit = 4096;
+  store::nvme_store::controllers controllers;
+  for (std::size_t part = 0; part < 2; ++part) {
+    std::vector<std::byte> mine;
+    for (std::size_t at = part * unit; at < bytes.size(); at += std::size_t{2} * unit)
+      mine.insert(mine.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                  bytes.begin() + static_cast<std::ptrdiff_t>(at + unit));
+    auto soft = std::make_shared<soft_controller>(simt::this_platform(), nvme::soft_options{.nblocks = mine.size() / 512});
+    soft->write_image(0, mine);
+    controllers.push_back(std::move(soft));
+  }
+  const std::vector<store::nvme_volume> volumes{{"both", store::nvme_volume_kind::stripe, {"c0n1", "c1n1"}, unit}};
+  expect_combed(
+      std::make_shared<store::nvme_store>(simt::this_platform(), controllers, nvme::controller_options{.nqueues = 2}, volumes),
+      "both");
 }
 
 // Of random tables, against a list of all bytes' places.
