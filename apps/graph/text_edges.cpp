@@ -96,11 +96,14 @@ class text_edges final : public edge_source {
         here = std::max<std::uint64_t>({here, std::uint64_t{e.from} + 1, std::uint64_t{e.to} + 1});
         if (is_matrix_ && here > nvertices_) fail_at(at, "a row or column is beyond the matrix's " + std::to_string(nvertices_));
       });
-      const std::lock_guard lock(adding);
-      most = std::max(most, here);
-      nentries += n;
-      ++ndone;
-      if (std::this_thread::get_id() == caller) progress(ndone, nparts());
+      std::uint64_t done = 0;
+      {
+        const std::lock_guard lock(adding);
+        most = std::max(most, here);
+        nentries += n;
+        done = ++ndone;
+      }
+      if (std::this_thread::get_id() == caller) progress(done, nparts());
     });
     progress(nparts(), nparts());
     if (is_matrix_ && nentries != nentries_) {

@@ -425,3 +425,4 @@ _flushes_in = 0  # the process whose end by multiprocessing does, too
 os.register_at_fork(after_in_child=_in_child)
 publish.sources.append(_described)
 atexit.register(_at_exit)
+atexit.register(publish.at_exit)  # once more, to be called before: arrays that are being closed are not described

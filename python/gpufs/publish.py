@@ -83,7 +83,7 @@ def _end_also_in_workers() -> None:
     util = sys.modules.get("multiprocessing.util")
     if util is not None and _ends_in != os.getpid():
         _ends_in = os.getpid()
-        util.Finalize(None, _at_exit, exitpriority=1)  # before what ends mounts
+        util.Finalize(None, at_exit, exitpriority=1)  # before what ends mounts
 
 
 def _end() -> None:
@@ -111,7 +111,7 @@ def _in_child() -> None:
     _thread, _publisher, _starting, _beside_threads = None, None, threading.Lock(), False
 
 
-def _at_exit() -> None:
+def at_exit() -> None:
     """Also lets no thread start from now on, though daemon threads may still make mounts.
 
     Of some Pythons (3.11.2 is one) a thread crashes whose first step comes when the interpreter has ended.
@@ -311,4 +311,4 @@ def is_watched() -> bool:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
-atexit.register(_at_exit)
+atexit.register(at_exit)

@@ -242,6 +242,20 @@ def test_no_thread_starts_when_the_process_ends(engine: str, first_read: str, fo
     assert (done.returncode, done.stdout) == (0, f"({ROW_NBYTES // 4},)\n[]\n"), done.stderr
 
 
+_ORDER = """
+from gpufs import mounts, publish
+class Last:
+    def close(self):
+        print("publishes" if publish._wanted else "does not")
+mounts._arrays.add(array := Last())
+"""
+
+
+def test_a_process_publishes_no_more_when_its_arrays_are_closed(folder: Path) -> None:
+    done = run_python(_ORDER)
+    assert (done.returncode, done.stdout) == (0, "does not\n"), done.stderr
+
+
 def test_a_tick_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish, "_wanted", True)
     monkeypatch.setattr(publish, "PERIOD_S", 0.01)
@@ -264,7 +278,7 @@ def test_a_tick_that_fails_is_tried_again(folder: Path, monkeypatch: pytest.Monk
         time.sleep(0.02)
     assert [seen.now.mounts for seen in watcher.look()] == [[]]
     assert "none is open" in top._as_text(watcher.look(), "")
-    publish._at_exit()
+    publish.at_exit()
     assert watcher.look() == []
 
 
