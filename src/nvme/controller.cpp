@@ -94,7 +94,8 @@ void controller::take_over() {
   }
   layouts_ = memory_.allocate(layouts);
   for (std::uint32_t id = limits_.nqueues + 1; id <= granted; ++id) {
-    blocks_.push_back(std::make_unique<host_blocks>(access_, machine_, id, limits_.most_nbytes, options_.host_timeout_ns));
+    blocks_.push_back(std::make_unique<host_blocks>(access_, machine_, id, limits_.cap.most_entries(), limits_.most_nbytes,
+                                                    options_.host_timeout_ns));
     blocks_.back()->queue().begin(limits_.cap.doorbell_stride());
     if (!create(blocks_.back()->queue())) refuse(EIO, "it refuses to make a queue for the host");
     idle_.push_back(blocks_.back().get());
@@ -185,8 +186,8 @@ bool controller::create(queue_memory& queue) {
 }
 
 bool controller::create(host_queue& queue) {
-  return create(admin::create_completions, queue.id(), host_queue::nslots, queue.completions_at(), 1) &&
-         create(admin::create_submissions, queue.id(), host_queue::nslots, queue.submissions_at(), queue.id() << 16 | 1);
+  return create(admin::create_completions, queue.id(), queue.nslots(), queue.completions_at(), 1) &&
+         create(admin::create_submissions, queue.id(), queue.nslots(), queue.submissions_at(), queue.id() << 16 | 1);
 }
 
 // Flags: bit 0, the queue lies in one piece. No interrupts.
@@ -250,7 +251,8 @@ const namespace_layout* controller::open(std::uint32_t nsid) {
   if (found->block_nbytes == 0)
     refuse(EOPNOTSUPP, "namespace " + std::to_string(nsid) + " has metadata or protection, or odd blocks");
   if (found->block_nbytes > options_.buffer_nbytes) {
-    refuse(EINVAL, "its blocks have " + std::to_string(found->block_nbytes) + " bytes, which is more than buffer_nbytes");
+    refuse(EOPNOTSUPP,
+           "its blocks have " + std::to_string(found->block_nbytes) + " bytes, which is more than buffer_nbytes: make that larger");
   }
   namespace_layout made{};
   made.queues = layouts_;

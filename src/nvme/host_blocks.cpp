@@ -16,9 +16,9 @@ constexpr int most_retries = 3;
 
 }  // namespace
 
-host_blocks::host_blocks(controller_access& access, simt::platform& machine, std::uint32_t id, std::uint64_t most_nbytes,
-                         std::uint64_t timeout_ns)
-    : queue_(access, machine, id),
+host_blocks::host_blocks(controller_access& access, simt::platform& machine, std::uint32_t id, std::uint32_t most_entries,
+                         std::uint64_t most_nbytes, std::uint64_t timeout_ns)
+    : queue_(access, machine, id, std::min(most_entries, host_queue::most_slots)),
       buffer_(access, machine, buffer_nbytes),
       list_(access, machine, bus_page_nbytes),
       most_nbytes_(most_nbytes == 0 ? buffer_nbytes : std::min(buffer_nbytes, most_nbytes)),

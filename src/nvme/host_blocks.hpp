@@ -19,9 +19,9 @@ struct namespace_facts {
 // One thread at a time.
 class host_blocks {
  public:
-  // A command moves most_nbytes at most (0: no limit), and takes timeout_ns at most.
-  host_blocks(controller_access& access, simt::platform& machine, std::uint32_t id, std::uint64_t most_nbytes,
-              std::uint64_t timeout_ns);
+  // A queue has most_entries at most. A command moves most_nbytes at most (0: no limit), and takes timeout_ns at most.
+  host_blocks(controller_access& access, simt::platform& machine, std::uint32_t id, std::uint32_t most_entries,
+              std::uint64_t most_nbytes, std::uint64_t timeout_ns);
 
   host_queue& queue() { return queue_; }
   // Bytes in the namespace; they need not begin or end a block. 0 or -errno: those of blocks.hpp, and -ETIMEDOUT, after which the

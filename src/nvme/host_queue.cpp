@@ -18,7 +18,7 @@ void host_queue::begin(std::uint32_t doorbell_stride) {
   next_ = 0;
   std::memset(completions_.data(), 0, completions_.nbytes());  // phases of an earlier time
   if (id_ != 0) return;
-  access_.write32(at::admin_sizes, (nslots - 1) << 16 | (nslots - 1));
+  access_.write32(at::admin_sizes, (nslots_ - 1) << 16 | (nslots_ - 1));
   const auto write_address = [&](std::uint32_t offset, std::uint64_t address) {
     access_.write32(offset, static_cast<std::uint32_t>(address));
     access_.write32(offset + 4, static_cast<std::uint32_t>(address >> 32));
@@ -29,13 +29,13 @@ void host_queue::begin(std::uint32_t doorbell_stride) {
 
 int host_queue::execute(const submission& what, std::uint64_t timeout_ns, std::uint32_t* result) {
   const auto id = static_cast<std::uint32_t>(next_ & 0xffff);
-  auto& place = reinterpret_cast<submission*>(submissions_.data())[next_ % nslots];
+  auto& place = reinterpret_cast<submission*>(submissions_.data())[next_ % nslots_];
   place = what;
   place.cdw0 |= id << 16;
-  auto& entry = reinterpret_cast<completion*>(completions_.data())[next_ % nslots];
-  const std::uint32_t phase = ~(next_ / nslots) & 1;
+  auto& entry = reinterpret_cast<completion*>(completions_.data())[next_ % nslots_];
+  const std::uint32_t phase = ~(next_ / nslots_) & 1;
   ++next_;
-  const auto slot = static_cast<std::uint32_t>(next_ % nslots);
+  const auto slot = static_cast<std::uint32_t>(next_ % nslots_);
   const std::uint32_t bell = at::doorbells + 2 * id_ * stride_;
   access_.write32(bell, slot);  // after the command: see write32
   const auto begin = std::chrono::steady_clock::now(), end = begin + std::chrono::nanoseconds(timeout_ns);

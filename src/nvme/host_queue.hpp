@@ -10,15 +10,20 @@ namespace gpufs::nvme {
 
 class host_queue {
  public:
-  static constexpr std::uint32_t nslots = 32;
+  static constexpr std::uint32_t most_slots = 32;
 
-  // id: of both queues; 0, the admin queue.
-  host_queue(controller_access& access, simt::platform& machine, std::uint32_t id = 0)
-      : access_(access), submissions_(access, machine, bus_page_nbytes), completions_(access, machine, bus_page_nbytes), id_(id) {}
+  // id: of both queues; 0, the admin queue. nslots: of each; 2 to most_slots.
+  host_queue(controller_access& access, simt::platform& machine, std::uint32_t id = 0, std::uint32_t nslots = most_slots)
+      : access_(access),
+        submissions_(access, machine, bus_page_nbytes),
+        completions_(access, machine, bus_page_nbytes),
+        id_(id),
+        nslots_(nslots) {}
 
   // The queues begin anew: the controller does not have them yet. It is told of the admin queue here, and must be disabled.
   void begin(std::uint32_t doorbell_stride);
   std::uint32_t id() const { return id_; }
+  std::uint32_t nslots() const { return nslots_; }
   // On the bus: one page each.
   std::uint64_t submissions_at() const { return submissions_.page_at(0); }
   std::uint64_t completions_at() const { return completions_.page_at(0); }
@@ -31,7 +36,7 @@ class host_queue {
  private:
   controller_access& access_;
   dma_region submissions_, completions_;
-  std::uint32_t id_, stride_ = 4;
+  std::uint32_t id_, nslots_, stride_ = 4;
   std::uint64_t next_ = 0;  // commands so far: also completions, as one is under way at a time
 };
 

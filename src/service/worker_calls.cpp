@@ -80,7 +80,7 @@ int worker::try_open(const work& w, const std::string& path, bool again, reply& 
   out.file_nbytes = info.nbytes;
   out.pull_base = reinterpret_cast<std::uintptr_t>(info.pull_base);
   out.kind = info.kind;
-  out.mode = info.mode;
+  out.mode = info.mode | (info.live && info.fixed_size ? transport::fixed_size_bit : 0);
   out.inode = info.inode;
   out.mtime_ns = info.mtime_ns;
   out.cache_id = info.live ? core_.ids.fresh() : core_.ids.id_of(info);

@@ -254,7 +254,7 @@ std::unique_ptr<open_file> nvme_store::open_explained(std::string_view path, int
   std::string changed;
   if (const int wrong = of.bytes->check(&changed); wrong != 0) return refuse(wrong, changed);
   file_info info;
-  info.live = writes(flags);
+  info.live = info.fixed_size = writes(flags);
   if (info.live) {
     if (!of.bytes->has_host_queues()) return refuse(-EOPNOTSUPP, "a controller grants one pair of queues, and the host has none");
     if (const std::string mirror = state_->volumes.mirror_with(*of.bytes); !mirror.empty()) {

@@ -303,7 +303,7 @@ TEST(nvme_controller, that_cannot_be_used_is_refused_by_name) {
       {"does not get ready", ETIMEDOUT, {.gets_ready = false, .ready_halves = 1}, {}},
       {"in one piece", EINVAL, {.contiguous_queues = true}, {.depth = 256}},
       {"has metadata", EOPNOTSUPP, {.metadata = true}, {}},
-      {"more than buffer_nbytes", EINVAL, {.nblocks = 16, .block_shift = 13}, {}},
+      {"more than buffer_nbytes", EOPNOTSUPP, {.nblocks = 16, .block_shift = 13}, {}},
       {"moves at most 8192 (MDTS)", EOPNOTSUPP, {.nblocks = 16, .block_shift = 14, .mdts = 1}, {.buffer_nbytes = 16384}},
       {"2 to 16,384 slots", EINVAL, {}, {.depth = 1}},
       {"pairs of queues", EINVAL, {}, {.nqueues = 0}},

@@ -316,20 +316,43 @@ TEST(nvme_mount, what_is_written_and_synced_outlives_the_power) {
     EXPECT_GE(on.soft->done().flushes, 1u);
     on.soft->lose_power();
     EXPECT_TRUE(on.soft->bytes() == wanted);
-    script behind;
-    behind.pwrite(0, content(1, 0, 100), static_cast<std::int64_t>(on.nbytes) - 50);
-    const auto full = behind.fsync(0), cut = behind.ftruncate(0, 10);
-    behind.close(0);
-    const auto then = warp.run(behind);
-    EXPECT_EQ(then[full].value, -ENOSPC);
-    EXPECT_EQ(then[cut].value, -EINVAL);
-    const auto tail = content(1, 0, 50);
-    std::copy(tail.begin(), tail.end(), wanted.end() - 50);
-    EXPECT_TRUE(on.soft->bytes() == wanted);
+    script end;
+    end.close(0);
+    EXPECT_EQ(warp.run(end)[0].value, 0);
     // Kernels read it by commands of their own again.
     std::size_t again = 0;
     EXPECT_TRUE(on.with(O_RDONLY, [&](script& r) { again = r.pread(0, on.nbytes, 0); })[again].bytes == wanted);
   }
+}
+
+// Its size stays, and what was written before a call that wants another one is not lost by it.
+TEST(nvme_mount, what_wants_another_size_is_refused_before_anything_is_done) {
+  const device on({.nblocks = 64}, {.writable = true});
+  std::vector<std::byte> wanted = content(seed, 0, on.nbytes);
+  const auto end = static_cast<std::int64_t>(on.nbytes);
+  players warp(on.fs->ref(), {});
+  script s;
+  s.open(0, "n1", O_RDWR);
+  const auto bytes = content(7, 0, 3000), tail = content(8, 0, 100);
+  s.pwrite(0, bytes, 5000);
+  std::copy(bytes.begin(), bytes.end(), wanted.begin() + 5000);
+  const auto over = s.pwrite(0, tail, end - 50), behind = s.pwrite(0, tail, end), appended = s.append(0, tail);
+  const auto cut = s.ftruncate(0, 0), grown = s.ftruncate(0, end + 1), same = s.ftruncate(0, end);
+  const auto truncated = s.open(1, "n1", O_RDWR | O_TRUNC);
+  const auto size = s.fstat(0), last = s.pwrite(0, tail, end - 100), read = s.pread(0, on.nbytes, 0);
+  std::copy(tail.begin(), tail.end(), wanted.end() - 100);
+  const auto synced = s.fsync(0), closed = s.close(0);
+  const auto anew = s.open(0, "n1", O_RDWR | O_TRUNC);
+  const auto got = warp.run(s);
+  for (const auto refused : {over, behind, appended}) EXPECT_EQ(got[refused].value, -ENOSPC);
+  for (const auto refused : {cut, grown, truncated, anew}) EXPECT_EQ(got[refused].value, -EINVAL);
+  EXPECT_EQ(got[same].value, 0);
+  EXPECT_EQ(got[size].value, end);
+  EXPECT_EQ(got[last].value, 100);
+  EXPECT_TRUE(got[read].bytes == wanted);
+  EXPECT_EQ(got[synced].value, 0);
+  EXPECT_EQ(got[closed].value, 0);
+  EXPECT_TRUE(on.soft->bytes() == wanted);
 }
 
 TEST(nvme_mount, who_reads_a_version_that_is_written_is_told) {
@@ -355,6 +378,23 @@ TEST(nvme_mount, a_controller_that_grants_one_queue_is_read_and_not_written) {
   EXPECT_EQ(on.read(page, 0), page);
   EXPECT_EQ(on.with(O_RDWR, [](script&) {})[0].value, -EOPNOTSUPP);
   EXPECT_TRUE(on.log_has("grants one pair of queues"));
+}
+
+TEST(nvme_mount, queues_of_few_entries_are_enough) {
+  for (const std::uint32_t most : {2u, 3u, 31u}) {
+    const device on({.nblocks = 64, .most_entries = most}, {.writable = true});
+    const auto bytes = content(9, 0, 5000);
+    std::size_t written = 0, synced = 0, read = 0;
+    const auto got = on.with(O_RDWR, [&](script& s) {
+      written = s.pwrite(0, bytes, 100);
+      synced = s.fsync(0);
+      read = s.pread(0, bytes.size(), 100);
+    });
+    EXPECT_EQ(got[written].value, 5000) << most;
+    EXPECT_EQ(got[synced].value, 0) << most;
+    EXPECT_TRUE(got[read].bytes == bytes) << most;
+    EXPECT_EQ(on.read(page, 0), page) << most;
+  }
 }
 
 TEST(nvme_mount, an_image_in_a_file_is_read_and_written) {

@@ -60,6 +60,7 @@ GPUFS_DEVICE begun_write begin_append(const file_mount& mount, file_number numbe
   const file_view view = file_table(mount).view_to_write(number);
   if (view.error != 0) return {view, 0, view.error};
   if (wrong != 0 || nbytes == 0) return {view, view.nbytes, wrong};
+  if (file_table(mount).has_fixed_size(view.slot)) return {view, 0, -ENOSPC};
   const taken_place at = take_place(mount, view.slot, nbytes);
   return {view, at.offset, at.error};
 }

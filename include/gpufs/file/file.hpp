@@ -131,7 +131,7 @@ GPUFS_DEVICE file_status fstat(Group group, const file& opened) {
     const file_view view = table.view_of_any(opened.number());
     if (view.error != 0) return {.error = view.error};
     const file_slot& slot = table.slot(view.slot);
-    return {view.nbytes, slot.inode, slot.mtime_ns, slot.mode, slot.cache_id, view.kind, 0};
+    return {view.nbytes, slot.inode, slot.mtime_ns, slot.mode & ~slot_fixed_size, slot.cache_id, view.kind, 0};
   });
 }
 

@@ -176,8 +176,9 @@ GPUFS_DEVICE std::int64_t write_pages(Group group, const file_mount* mount, cons
 // opened the path since the first open for writing see the bytes; the file has them after fsync or close, or earlier. Reads a page
 // in when it writes a part of it; after advise(random), the sectors that it writes a part of. Bytes written: fewer only before a
 // page that could not be had; or -EBADF (not open for writing), -EINVAL (offset < 0), -EOVERFLOW, -EFBIG (2^32 pages; what
-// RLIMIT_FSIZE forbids comes with fsync), -EFAULT, and of a page's reading in what pread gives. Errors of writing back come with
-// the next fsync or close. With O_APPEND, too, it writes at `offset`, as POSIX has it: see append.
+// RLIMIT_FSIZE forbids comes with fsync), -EFAULT, -ENOSPC (a file that keeps its size ends before; nothing is written), and of a
+// page's reading in what pread gives. Errors of writing back come with the next fsync or close. With O_APPEND, too, it writes at
+// `offset`, as POSIX has it: see append.
 template <simt::group Group>
 GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* src, std::size_t nbytes, std::int64_t offset) {
   const simt::group_call call(group, "pwrite(file, mount, src, nbytes, offset)", opened.number(), opened.entry(),
@@ -189,6 +190,8 @@ GPUFS_DEVICE std::int64_t pwrite(Group group, const file& opened, const void* sr
     if (view.error != 0) return {view, 0, view.error};
     const int error = detail::check_write(*mount, src, nbytes, offset);
     if (error != 0 || nbytes == 0) return {view, 0, error};
+    if (offset + static_cast<std::int64_t>(nbytes) > view.nbytes && file_table(*mount).has_fixed_size(view.slot))
+      return {view, 0, -ENOSPC};
     const bool is_far = detail::ends_far(*mount, static_cast<std::uint64_t>(offset) + nbytes);
     if (is_far && !simt::call_cold(&detail::let_it_end_far, mount, view.slot)) return {view, 0, -ETIMEDOUT};
     return {view, offset, detail::begin_changes(*mount, view.slot) ? 0 : -ETIMEDOUT};
@@ -208,9 +211,9 @@ GPUFS_DEVICE int fsync(Group group, const file& opened, durability how = durabil
 }
 
 // Cuts the file to nbytes, or makes it longer by zeros, here and on the host. Looks at all frames of the cache. 0, or -EBADF (not
-// open for writing), -EINVAL, -EFBIG, -ETIMEDOUT, and what ftruncate(2) gives; then what was to be cut is gone here, and the file
-// may have it still. Waits for writes that go on, and later ones wait for it. What was stored into mapped pages beyond nbytes, and
-// neither synced nor unmapped, is lost.
+// open for writing), -EINVAL (also of a file that keeps its size, of which nothing is cut then), -EFBIG, -ETIMEDOUT, and what
+// ftruncate(2) gives; then what was to be cut is gone here, and the file may have it still. Waits for writes that go on, and later
+// ones wait for it. What was stored into mapped pages beyond nbytes, and neither synced nor unmapped, is lost.
 template <simt::group Group>
 GPUFS_DEVICE int ftruncate(Group group, const file& opened, std::int64_t nbytes) {
   const simt::group_call call(group, "ftruncate(file, mount, nbytes)", opened.number(), opened.entry(), nbytes);

@@ -18,6 +18,7 @@ struct object {
   std::uint64_t inode, mtime_ns;
   std::uint32_t mode;  // st_mode
   source_kind kind;
+  bool fixed_size;  // open for writing: writes behind its end, and other sizes, are refused before anything is done
 };
 
 // Bytes that come with an answer, and stay where they are until the caller gives them back: two words of the name space's own,

@@ -26,8 +26,9 @@ struct file_info {
   // Device-visible address of byte 0; of kind nvme, of an nvme::file_layout. Kinds pull and mem; windows, of which the device may
   // read registered ones; live files into which kernels may store.
   const std::byte* pull_base = nullptr;
-  std::string reason;  // why this kind, as of the open: one sentence for `gpufs doctor` (open_file::reason: as of now)
-  bool live = false;   // open for writing: no version of the file, but its bytes at each read; nbytes is the size at open
+  std::string reason;       // why this kind, as of the open: one sentence for `gpufs doctor` (open_file::reason: as of now)
+  bool live = false;        // open for writing: no version of the file, but its bytes at each read; nbytes is the size at open
+  bool fixed_size = false;  // of a live file: it keeps its size, and kernels are told so before anything is cut or written
   // The offset in the file behind descriptor() at which offset 0 lies, a multiple of 16: all other offsets, nbytes and pull_base
   // count from there. 0 if the file is live.
   std::int64_t begin = 0;

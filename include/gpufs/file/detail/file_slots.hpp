@@ -95,6 +95,7 @@ class file_slots {
   GPUFS_DEVICE std::int64_t nbytes_now(std::uint32_t index) const {
     return simt::atomic_ref<std::int64_t>(slot(index).bytes.nbytes).load(std::memory_order_acquire);
   }
+  GPUFS_DEVICE bool has_fixed_size(std::uint32_t index) const { return (slot(index).mode & slot_fixed_size) != 0; }
   GPUFS_DEVICE cache::dirty_list& list(std::uint32_t slot, std::uint32_t i) const { return blocks_.list(slot, i); }
 
   GPUFS_DEVICE static std::uint32_t index_of(file_number number) {

@@ -212,7 +212,7 @@ class file_table : public held_slots {
     put(slot.inode, got.file.inode);
     put(slot.mtime_ns, got.file.mtime_ns);
     put(slot.cache_id, got.file.cache_id);
-    put(slot.mode, got.file.mode);
+    put(slot.mode, got.file.mode | (got.file.fixed_size ? slot_fixed_size : 0));
     put(slot.bytes.host_nbytes, static_cast<std::uint64_t>(got.file.nbytes));
     put(slot.bytes.mapped_nbytes, !reads && got.file.base != 0 ? static_cast<std::uint64_t>(got.file.nbytes) : 0);
     const source_kind kind = reads ? got.file.kind : name.mode == slot_mode::write ? source_kind::live : source_kind::zero;

@@ -42,6 +42,9 @@ enum class slot_mode : std::uint32_t {
 // from now on keeps the page's twin. twins_kept: all write-backs that do not keep the twin have ended.
 inline constexpr std::uint32_t twins_soon = 1, twins_kept = 2;
 
+// In `file_slot::mode`, above st_mode: the file keeps its size.
+inline constexpr std::uint32_t slot_fixed_size = 1u << 31;
+
 struct alignas(128) file_slot {
   // Set by the opener before `word` says open; then constant until the slot is dead, but for `stale`, and for `bytes` where the
   // slot is for writing.
@@ -53,7 +56,7 @@ struct alignas(128) file_slot {
   std::uint32_t refs;
   std::uint32_t next;  // path chain or free list: slot + 1, 0 ends it
   std::int32_t error;  // why opening failed
-  std::uint32_t mode;
+  std::uint32_t mode;  // st_mode, perhaps with slot_fixed_size
   std::uint64_t hash[2];
   std::uint64_t inode;
   std::uint64_t mtime_ns;

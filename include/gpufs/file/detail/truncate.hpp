@@ -113,6 +113,7 @@ GPUFS_DEVICE_COLD int truncate(Group group, const file_mount* mount, file_view v
   simt::atomic_ref<std::int64_t> size(files.slot(view.slot).bytes.nbytes);
   simt::atomic_ref<std::uint64_t> mapped(files.slot(view.slot).bytes.mapped_nbytes);
   std::int64_t before = 0;  // the leader's
+  if (files.has_fixed_size(view.slot)) return nbytes == size.load(std::memory_order_relaxed) ? 0 : -EINVAL;
   int error = by_leader(group, [&]() -> int {
     if (!begin_truncation(*mount, view.slot)) return -ETIMEDOUT;
     before = size.exchange(nbytes, std::memory_order_acq_rel);

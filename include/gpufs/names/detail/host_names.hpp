@@ -41,8 +41,15 @@ class host_names {
     if (rings_.call(ticket, ask, answer, until) != 0) return {timed_out(), 0, {}, 0, {}};
     got.error = answer.result < 0 ? static_cast<int>(answer.result) : 0;
     got.elsewhere = got.error == 0 ? answer.number : 0;
-    got.file = {answer.handle, answer.cache_id, answer.file_nbytes, answer.pull_base,
-                answer.inode,  answer.mtime_ns, answer.mode,        answer.kind};
+    got.file = {answer.handle,
+                answer.cache_id,
+                answer.file_nbytes,
+                answer.pull_base,
+                answer.inode,
+                answer.mtime_ns,
+                answer.mode & ~transport::fixed_size_bit,
+                answer.kind,
+                (answer.mode & transport::fixed_size_bit) != 0};
     if (got.error == 0 && got.elsewhere == 0 && answer.result > 0) {
       got.nbytes = static_cast<std::uint32_t>(answer.result);
       got.kept = kept_in(ticket);

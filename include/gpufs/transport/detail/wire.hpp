@@ -32,6 +32,9 @@ inline constexpr std::uint32_t read_ahead = 1;     // read: if the file is no lo
 inline constexpr std::uint32_t read_to_frame = 2;  // read: one page, by the copy engine, to a frame in place of the payload
 inline constexpr std::uint32_t write_masked = 1;   // write: only bytes whose bits in the mask are set
 
+// `reply::mode` of an open, above st_mode: the file keeps its size (store::file_info::fixed_size).
+inline constexpr std::uint32_t fixed_size_bit = 1u << 31;
+
 // A request slot. The device writes every field, then `sequence` with a system-scope release; the host's acquire load of `sequence`
 // meets it. `sequence` is t + 1 for ticket t of a ring, so in slot t % nslots a value comes again only after a long time.
 struct alignas(64) request {
@@ -71,7 +74,7 @@ struct alignas(64) reply {
                              // writing
   std::uint32_t cache_id;    // open: the name of this version of this file, 1 .. 2^28 - 1
   source_kind kind;          // open
-  std::uint32_t mode;        // open, stat: st_mode; rename: the renamed file's, or 0: both paths name one file, nothing is done
+  std::uint32_t mode;        // open, stat: st_mode, of an open perhaps with fixed_size_bit; rename: the renamed file's, or 0: both paths name one file, nothing is done
   std::uint64_t inode;       // open, stat: st_ino
   std::uint64_t mtime_ns;    // open, stat
   // In a mount, a file has one open for writing, and besides it one with open_write_once, whatever paths led to the file. `number`

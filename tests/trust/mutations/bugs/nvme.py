@@ -291,6 +291,22 @@ BUGS = (
         "nvme_mount.who_reads_a_version_that_is_written_is_told",
     ),
     mounts(
+        "nvme_cut_before_the_size_is_looked_at",
+        "a file that keeps its size is cut here before the host refuses it",
+        "include/gpufs/file/detail/truncate.hpp",
+        "  if (files.has_fixed_size(view.slot)) return nbytes ==",
+        "  if (false) return nbytes ==",
+        "nvme_mount.what_wants_another_size_is_refused_before_anything_is_done",
+    ),
+    mounts(
+        "nvme_host_queue_deeper_than_it_may",
+        "the host's queues have more entries than the controller takes",
+        "src/nvme/host_blocks.cpp",
+        "std::min(most_entries, host_queue::most_slots)",
+        "host_queue::most_slots",
+        "nvme_mount.queues_of_few_entries_are_enough",
+    ),
+    mounts(
         "nvme_row_past_the_cache_from_no_memory",
         "a row of blocks that goes past the cache is copied from the address of its namespace",
         "include/gpufs/par/detail/row_at_hand.hpp",
