@@ -74,9 +74,10 @@ struct alignas(64) reply {
                              // writing
   std::uint32_t cache_id;    // open: the name of this version of this file, 1 .. 2^28 - 1
   source_kind kind;          // open
-  std::uint32_t mode;        // open, stat: st_mode, of an open perhaps with fixed_size_bit; rename: the renamed file's, or 0: both paths name one file, nothing is done
-  std::uint64_t inode;       // open, stat: st_ino
-  std::uint64_t mtime_ns;    // open, stat
+  std::uint32_t mode;   // open, stat: st_mode, of an open perhaps with fixed_size_bit; rename: the renamed file's, or 0: both paths
+                        // name one file, nothing is done
+  std::uint64_t inode;  // open, stat: st_ino
+  std::uint64_t mtime_ns;  // open, stat
   // In a mount, a file has one open for writing, and besides it one with open_write_once, whatever paths led to the file. `number`
   // names the open for writing: it is the device's number for that open, plus 1, or 0 for none. open: the caller joins that open,
   // and no other was made. stat: the file's open for writing.

@@ -125,7 +125,7 @@ BUGS = (
         "each_thread_tells_of_lines",
         "whichever thread has read a part of a text says so, also where only one may call Python",
         "apps/graph/text_edges.cpp",
-        "if (std::this_thread::get_id() == caller) progress(ndone, nparts());",
+        "if (std::this_thread::get_id() == caller) progress(done, nparts());",
         "progress(ndone, nparts());",
         BUILDS,
         "made_graphs.tell_the_calling_thread_how_far_they_are",
