@@ -90,10 +90,10 @@ int ext4_files::bytes_in_inode(const ext4_node& file, std::vector<std::byte>* ou
   const auto number = static_cast<std::uint32_t>(file.status.inode);
   ext2_inode inode = file.inode;
   std::size_t nbytes = 0;
-  if (const errcode_t answer = ::ext2fs_inline_data_size(fs_.get(), number, &nbytes); answer != 0)
+  if (const errcode_t answer = ask(::ext2fs_inline_data_size, fs_.get(), number, &nbytes); answer != 0)
     return failed(answer, "the data", number, why);
   out->resize(nbytes);
-  if (const errcode_t answer = ::ext2fs_inline_data_get(fs_.get(), number, &inode, out->data(), &nbytes); answer != 0)
+  if (const errcode_t answer = ask(::ext2fs_inline_data_get, fs_.get(), number, &inode, out->data(), &nbytes); answer != 0)
     return failed(answer, "the data", number, why);
   if (std::cmp_less(nbytes, file.status.nbytes)) {
     *why = "inode " + std::to_string(number) + " has fewer bytes than it says: run e2fsck";
@@ -115,7 +115,7 @@ int ext4_files::extents_by_tree(const ext4_node& file, std::vector<extent>* out,
   if (root.eh_magic != EXT3_EXT_MAGIC || root.eh_depth > most_depth || root.eh_entries > 4) return is_wrong("have a damaged root");
   if (root.eh_entries == 0) return 0;
   ext2_extent_handle_t opened = nullptr;
-  if (const errcode_t answer = ::ext2fs_extent_open2(fs_.get(), number, &inode, &opened); answer != 0)
+  if (const errcode_t answer = ask(::ext2fs_extent_open2, fs_.get(), number, &inode, &opened); answer != 0)
     return failed(answer, "the extents", number, why);
   const std::unique_ptr<ext2_extent_handle, frees_extents> tree(opened);
 
@@ -132,15 +132,15 @@ int ext4_files::extents_by_tree(const ext4_node& file, std::vector<extent>* out,
   std::uint64_t end = std::uint64_t{1} << 32;
   for (;;) {
     ext2fs_extent got{};
-    if (const errcode_t answer = ::ext2fs_extent_get(tree.get(), move, &got); answer != 0)
+    if (const errcode_t answer = ask(::ext2fs_extent_get, tree.get(), move, &got); answer != 0)
       return failed(answer, "the extents", number, why);
     ext2_extent_info info{};
-    if (const errcode_t answer = ::ext2fs_extent_get_info(tree.get(), &info); answer != 0)
+    if (const errcode_t answer = ask(::ext2fs_extent_get_info, tree.get(), &info); answer != 0)
       return failed(answer, "the extents", number, why);
     if (move == EXT2_EXTENT_ROOT || move == EXT2_EXTENT_DOWN) {
       if (info.num_entries <= 0) return is_wrong("have an empty node");
       if (info.curr_level != 0) {
-        if (const errcode_t answer = ::io_channel_read_blk64(fs_->io, node, 1, bytes.data()); answer != 0)
+        if (const errcode_t answer = ask(::io_channel_read_blk64, fs_->io, node, 1, bytes.data()); answer != 0)
           return failed(answer, "the extents", number, why);
         ext3_extent_header header;
         std::memcpy(&header, bytes.data(), sizeof header);
@@ -198,7 +198,7 @@ int ext4_files::extents_by_blocks(const ext4_node& file, std::vector<extent>* ou
     return to.is_wrong ? BLOCK_ABORT : 0;
   };
   const errcode_t answer =
-      ::ext2fs_block_iterate3(fs_.get(), number, BLOCK_FLAG_READ_ONLY | BLOCK_FLAG_DATA_ONLY, nullptr, take, &all);
+      ask(::ext2fs_block_iterate3, fs_.get(), number, BLOCK_FLAG_READ_ONLY | BLOCK_FLAG_DATA_ONLY, nullptr, +take, &all);
   if (answer != 0) return failed(answer, "the blocks", number, why);
   if (all.is_wrong) {
     *why = "the blocks of inode " + std::to_string(number) + " are out of range, or too many: run e2fsck";

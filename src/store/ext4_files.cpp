@@ -123,7 +123,8 @@ int ext4_files::failed(errcode_t answer, const char* what, std::uint32_t number,
 
 int ext4_files::read_node(std::uint32_t number, ext4_node* out, std::string* why) {
   ext2_inode_large inode{};
-  if (const errcode_t answer = ::ext2fs_read_inode_full(fs_.get(), number, EXT2_INODE(&inode), sizeof inode); answer != 0)
+  if (const errcode_t answer = ask(::ext2fs_read_inode_full, fs_.get(), number, EXT2_INODE(&inode), static_cast<int>(sizeof inode));
+      answer != 0)
     return failed(answer, "the words", number, why);
   const std::size_t has = EXT2_INODE_SIZE(fs_->super) > EXT2_GOOD_OLD_INODE_SIZE ? inode.i_extra_isize : 0;
   const bool has_extra = has + EXT2_GOOD_OLD_INODE_SIZE >= offsetof(ext2_inode_large, i_atime_extra);
@@ -167,7 +168,7 @@ int ext4_files::directory_of(const ext4_node& node, std::shared_ptr<const listin
     if (!all.is_odd) all.entries.push_back({std::string(name), from->inode});
     return all.is_odd ? DIRENT_ABORT : 0;
   };
-  if (const errcode_t answer = ::ext2fs_dir_iterate2(fs_.get(), number, DIRENT_FLAG_INCLUDE_EMPTY, nullptr, take, &got);
+  if (const errcode_t answer = ask(::ext2fs_dir_iterate2, fs_.get(), number, DIRENT_FLAG_INCLUDE_EMPTY, nullptr, +take, &got);
       answer != 0)
     return failed(answer, "the entries", number, why);
   if (got.is_odd) {

@@ -69,6 +69,14 @@ class ext4_files {
   void check_groups();
   [[noreturn]] static void refuse(int error, const std::string& why);
   // All with the mutex held.
+  // A call of libext2fs. What reads an inode puts its words into a cache, where another's were, before it looks at their checksum:
+  // after an error they would be the other's.
+  template <class... Parameters, class... Arguments>
+  errcode_t ask(errcode_t (*call)(Parameters...), Arguments... with) {
+    const errcode_t answer = call(with...);
+    if (answer != 0) ::ext2fs_flush_icache(fs_.get());
+    return answer;
+  }
   int failed(errcode_t answer, const char* what, std::uint32_t number, std::string* why);
   int read_node(std::uint32_t number, ext4_node* out, std::string* why);
   int directory_of(const ext4_node& node, std::shared_ptr<const listing>* out, std::string* why);

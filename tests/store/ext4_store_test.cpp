@@ -373,6 +373,32 @@ TEST_F(ext4, with_damaged_inodes_and_extents_gives_an_error_and_no_bytes) {
   }
 }
 
+// Whatever is opened before and after it, and after a listing: libext2fs keeps four inodes.
+TEST_F(ext4, with_one_damaged_inode_opens_the_others_as_themselves) {
+  std::vector<int> order{1, 2, 3, 4, 5};
+  const auto name_of = [](int i) { return "f" + std::to_string(i); };
+  for (const int i : order)
+    image_.dir.add("tree/" + name_of(i), 100 * static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(i));
+  image_.make("-t ext4 -b 1024 -N 32 -O metadata_csum,^has_journal", 300);
+  const std::uint64_t owner = image_.inode_at("f3") + 2;
+  image_.patch(owner, static_cast<std::uint8_t>(image_.word<std::uint8_t>(owner) ^ 1));
+  std::vector<std::byte> part(1000);
+  do {
+    const auto files = mounted();
+    for (int round = 0; round < 2; ++round) {
+      for (const int i : order) {
+        int error = 0;
+        const auto file = files->open(name_of(i), O_RDONLY, &error);
+        ASSERT_EQ(error, i == 3 ? -EUCLEAN : 0) << name_of(i);
+        if (i == 3) continue;
+        ASSERT_EQ(file->info().nbytes, 100 * i);
+      }
+      std::int64_t position = 0;
+      ASSERT_GT(files->read_directory("/", &position, part), 0);
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
 TEST_F(ext4, with_damaged_nodes_of_trees_and_maps_gives_an_error) {
   image_.add_combed("combed", 250);
   image_.dir.add("tree/other", 3000, 2);

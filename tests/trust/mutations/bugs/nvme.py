@@ -440,6 +440,15 @@ BUGS = (
         "ext4.with_damaged_inodes_and_extents_gives_an_error_and_no_bytes",
     ),
     Bug(
+        "ext4_damaged_inodes_stay_known",
+        "the words of a damaged inode stay in libext2fs's cache, where another inode's were",
+        "src/store/ext4_files.hpp",
+        "if (answer != 0) ::ext2fs_flush_icache(fs_.get());",
+        "if (answer == -1) ::ext2fs_flush_icache(fs_.get());",
+        "store_ext4",
+        "ext4.with_one_damaged_inode_opens_the_others_as_themselves",
+    ),
+    Bug(
         "ext4_journal_not_looked_at",
         "a file system is mounted whose journal has what was not written to its place yet",
         "src/store/ext4_files.cpp",
