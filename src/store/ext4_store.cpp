@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -60,8 +61,7 @@ struct ext4_state {
         options(as),
         whole(open_device(*device, options.file)),
         files(static_cast<std::uint64_t>(whole->info().nbytes),
-              [this](std::uint64_t offset, std::span<std::byte> to) { return read(offset, to); }),
-        tables(machine, options.tables_nbytes) {
+              [this](std::uint64_t offset, std::span<std::byte> to) { return read(offset, to); }) {
     if (whole->info().kind != source_kind::nvme) {
       why_staged = "staged: the host reads the device, which is of another kind than nvme";
       return;
@@ -74,6 +74,7 @@ struct ext4_state {
       return;
     }
     machine.copy_from_device(&base, whole->info().pull_base, sizeof base);
+    tables.emplace(machine, options.tables_nbytes);
   }
 
   // Sets where kernels find the file's bytes, if they can, and says why or why not.
@@ -82,10 +83,10 @@ struct ext4_state {
     info->reason = why_staged;
     if (contents.is_inline) {
       info->reason = "staged: the file lies in its inode";
-    } else if (why_staged.empty()) {
-      table = tables.make(info->inode, base, contents.runs);
+    } else if (tables) {
+      table = tables->make(info->inode, base, contents.runs);
       info->reason = table != nullptr ? "nvme: kernels send the controller commands for the blocks of the file's extents"
-                                      : "staged: its table of extents has no room (ext4_options::tables_nbytes)";
+                                      : "staged: its table of extents has no room (ext4_options::tables_nbytes), or none yet";
     }
     if (table != nullptr) info->kind = source_kind::nvme;
     info->pull_base = reinterpret_cast<const std::byte*>(table.get());
@@ -102,9 +103,9 @@ struct ext4_state {
   ext4_options options;
   std::unique_ptr<open_file> whole;
   ext4_files files;
-  kernel_tables tables;
-  nvme::file_layout base{};  // the device's
-  std::string why_staged;    // all files are; empty: they are not
+  nvme::file_layout base{};             // the device's
+  std::string why_staged;               // all files are; empty: they are not
+  std::optional<kernel_tables> tables;  // none: all files are staged
 };
 
 class ext4_file final : public open_file {
@@ -199,9 +200,11 @@ class ext4_store final : public store {
   }
 
   std::string_view name() const override { return "ext4"; }
-  void trim() override { state_->tables.give_up(); }
-  bool lacks_room() const override { return state_->tables.lacks_room(); }
-  void make_room() override { state_->tables.give_up(); }
+  void trim() override {
+    if (state_->tables) state_->tables->give_up();
+  }
+  bool lacks_room() const override { return state_->tables && state_->tables->lacks_room(); }
+  void make_room() override { trim(); }
 
  private:
   std::shared_ptr<ext4_state> state_;

@@ -14,7 +14,9 @@ namespace gpufs::store {
 struct ext4_options {
   std::string file = "n1";                                // of the store below: the device that the file system lies on
   std::uint64_t tables_nbytes = std::uint64_t{64} << 20;  // pinned memory, at most, for what kernels know of files: 64 bytes and
-                                                          // 24 an extent for each. Files that find no room are read by the host
+                                                          // 24 an extent for each. The first MiB is taken by
+                                                          // make_ext4_store, more by a thread ahead. Files that find no room when
+                                                          // they are opened are read by the host
 };
 
 // Host only, any thread. Reads the file system by libext2fs, and writes nothing; paths, flags and their errors are those of

@@ -449,6 +449,15 @@ BUGS = (
         "ext4.with_one_damaged_inode_opens_the_others_as_themselves",
     ),
     Bug(
+        "ext4_tables_want_what_they_cannot_have",
+        "a table larger than all room for tables has the others forgotten whenever its file is opened",
+        "src/store/kernel_tables.cpp",
+        "(!may_come && nbytes <= most_nbytes_);",
+        "!may_come;",
+        "store_ext4",
+        "kernel_tables.have_all_of_their_memory_and_lack_what_may_be_given_up",
+    ),
+    Bug(
         "ext4_journal_not_looked_at",
         "a file system is mounted whose journal has what was not written to its place yet",
         "src/store/ext4_files.cpp",
