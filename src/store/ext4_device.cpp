@@ -3,7 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
+#include <new>
 
 namespace gpufs::store {
 namespace {
@@ -21,14 +21,14 @@ struct ext4_channel {
 
   static errcode_t open(const char*, int flags, io_channel* out) {
     if ((flags & IO_FLAG_RW) != 0 || opening == nullptr) return EROFS;
-    auto made = std::make_unique<struct_io_channel>();
-    *made = {};
+    auto* const made = new (std::nothrow) struct_io_channel{};
+    if (made == nullptr) return EXT2_ET_NO_MEMORY;
     made->magic = EXT2_ET_MAGIC_IO_CHANNEL;
     made->manager = manager();
     made->block_size = 1024;
     made->refcount = 1;
     made->private_data = opening;
-    *out = made.release();
+    *out = made;
     return 0;
   }
   static errcode_t close(io_channel channel) {
@@ -68,6 +68,7 @@ struct ext4_channel {
 };
 
 errcode_t ext4_device::open(int flags, ext2_filsys* out) {
+  begin_call();
   opening = this;
   const errcode_t answer = ::ext2fs_open2("gpufs", nullptr, flags, 0, 0, ext4_channel::manager(), out);
   opening = nullptr;
@@ -75,7 +76,7 @@ errcode_t ext4_device::open(int flags, ext2_filsys* out) {
 }
 
 // count: of blocks, or below zero of bytes.
-errcode_t ext4_device::read_blocks(std::uint64_t block, int count, std::size_t block_nbytes, std::byte* to) {
+errcode_t ext4_device::read_blocks(std::uint64_t block, int count, std::size_t block_nbytes, std::byte* to) noexcept try {
   const std::size_t nbytes =
       count < 0 ? static_cast<std::size_t>(-std::int64_t{count}) : static_cast<std::size_t>(count) * block_nbytes;
   if (block > nbytes_ / block_nbytes || nbytes > nbytes_ - block * block_nbytes) return EXT2_ET_SHORT_READ;
@@ -93,17 +94,25 @@ errcode_t ext4_device::read_blocks(std::uint64_t block, int count, std::size_t b
     return -error;
   }
   if (kept != nullptr) {
+    kept->number = ~std::uint64_t{0};
     kept->bytes.assign(to, to + nbytes);
     kept->number = block;
   }
   return 0;
+} catch (...) {
+  thrown_ = std::current_exception();
+  return EIO;
 }
 
-int ext4_device::error_of(errcode_t answer) {
-  const int failed = failed_;
+void ext4_device::begin_call() {
   failed_ = 0;
+  thrown_ = nullptr;
+}
+
+int ext4_device::error_of(errcode_t answer) const {
   if (answer == 0) return 0;
-  if (failed != 0) return failed;
+  if (thrown_ != nullptr) std::rethrow_exception(thrown_);
+  if (failed_ != 0) return failed_;
   if (answer == EXT2_ET_NO_MEMORY) return -ENOMEM;
   // com_err's codes of tables of their own begin above those of the system.
   return answer > 0 && answer < 256 ? -static_cast<int>(answer) : -EUCLEAN;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <span>
 #include <vector>
@@ -25,12 +26,15 @@ class ext4_device {
   int read(std::uint64_t offset, std::span<std::byte> to) { return read_(offset, to); }
   // ext2fs_open2 of it; *out must be closed before this ends.
   errcode_t open(int flags, ext2_filsys* out);
-  // -errno for what libext2fs has answered: the device's own where a read of it has failed since the last call.
-  int error_of(errcode_t answer);
+  // Before each call of libext2fs: what went wrong in the last one is no more known.
+  void begin_call();
+  // -errno for what that call has answered: the device's own where a read of it has failed. What the read has thrown is thrown
+  // here, as it may not pass through C.
+  int error_of(errcode_t answer) const;
 
  private:
   friend struct ext4_channel;
-  errcode_t read_blocks(std::uint64_t block, int count, std::size_t block_nbytes, std::byte* to);
+  errcode_t read_blocks(std::uint64_t block, int count, std::size_t block_nbytes, std::byte* to) noexcept;
   void forget_blocks() { cached_.clear(); }
 
   // What libext2fs reads are blocks with many small things, which it asks for again and again.
@@ -42,6 +46,7 @@ class ext4_device {
   read_bytes read_;
   std::vector<cached_block> cached_;
   int failed_ = 0;
+  std::exception_ptr thrown_;
 };
 
 }  // namespace gpufs::store

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 
 #include "ext4_files.hpp"
 #include "read_loop.hpp"
@@ -185,6 +186,7 @@ int ext4_files::extents_by_blocks(const ext4_node& file, std::vector<extent>* ou
     std::vector<extent>* out;
     std::uint64_t end, nblocks = 0;
     bool is_wrong = false;
+    std::exception_ptr thrown{};  // which may not pass through C
   };
   const auto number = static_cast<std::uint32_t>(file.status.inode);
   const std::uint64_t block = fs_->blocksize;
@@ -194,11 +196,17 @@ int ext4_files::extents_by_blocks(const ext4_node& file, std::vector<extent>* ou
     const auto at = static_cast<std::uint64_t>(count);
     if (at >= to.end) return BLOCK_ABORT;
     ++to.nblocks;
-    to.is_wrong = to.nblocks > ::ext2fs_blocks_count(to.files->fs_->super) || !to.files->add_run(to.out, at, *place, 1, 0);
+    try {
+      to.is_wrong = to.nblocks > ::ext2fs_blocks_count(to.files->fs_->super) || !to.files->add_run(to.out, at, *place, 1, 0);
+    } catch (...) {
+      to.thrown = std::current_exception();
+      return BLOCK_ABORT;
+    }
     return to.is_wrong ? BLOCK_ABORT : 0;
   };
   const errcode_t answer =
       ask(::ext2fs_block_iterate3, fs_.get(), number, BLOCK_FLAG_READ_ONLY | BLOCK_FLAG_DATA_ONLY, nullptr, +take, &all);
+  if (all.thrown != nullptr) std::rethrow_exception(all.thrown);
   if (answer != 0) return failed(answer, "the blocks", number, why);
   if (all.is_wrong) {
     *why = "the blocks of inode " + std::to_string(number) + " are out of range, or too many: run e2fsck";

@@ -73,6 +73,7 @@ class ext4_files {
   // after an error they would be the other's.
   template <class... Parameters, class... Arguments>
   errcode_t ask(errcode_t (*call)(Parameters...), Arguments... with) {
+    device_.begin_call();
     const errcode_t answer = call(with...);
     if (answer != 0) ::ext2fs_flush_icache(fs_.get());
     return answer;
