@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the bytes of ext4's files are: extent trees, block maps, inodes.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -69,7 +71,7 @@ int ext4_files::contents_locked(const ext4_node& node, ext4_contents* out, std::
   *out = {};
   const std::uint32_t flags = node.inode.i_flags;
   const auto refuse = [&](const char* is) {
-    *why = std::string("the file ") + is;
+    *why = std::string(S_ISDIR(node.status.mode) ? "the directory " : "the file ") + is;
     return -EOPNOTSUPP;
   };
   if ((flags & EXT4_ENCRYPT_FL) != 0) return refuse("is encrypted");
@@ -193,19 +195,21 @@ int ext4_files::extents_by_blocks(const ext4_node& file, std::vector<extent>* ou
   walk all{this, out, (static_cast<std::uint64_t>(file.status.nbytes) + block - 1) / block};
   const auto take = [](ext2_filsys, blk64_t* place, e2_blkcnt_t count, blk64_t, int, void* data) {
     auto& to = *static_cast<walk*>(data);
+    // Also of blocks of the map, below zero, as these may lead to each other without end.
+    to.is_wrong = ++to.nblocks > ::ext2fs_blocks_count(to.files->fs_->super);
+    if (to.is_wrong) return BLOCK_ABORT;
+    if (count < 0) return 0;
     const auto at = static_cast<std::uint64_t>(count);
     if (at >= to.end) return BLOCK_ABORT;
-    ++to.nblocks;
     try {
-      to.is_wrong = to.nblocks > ::ext2fs_blocks_count(to.files->fs_->super) || !to.files->add_run(to.out, at, *place, 1, 0);
+      to.is_wrong = !to.files->add_run(to.out, at, *place, 1, 0);
     } catch (...) {
       to.thrown = std::current_exception();
       return BLOCK_ABORT;
     }
     return to.is_wrong ? BLOCK_ABORT : 0;
   };
-  const errcode_t answer =
-      ask(::ext2fs_block_iterate3, fs_.get(), number, BLOCK_FLAG_READ_ONLY | BLOCK_FLAG_DATA_ONLY, nullptr, +take, &all);
+  const errcode_t answer = ask(::ext2fs_block_iterate3, fs_.get(), number, BLOCK_FLAG_READ_ONLY, nullptr, +take, &all);
   if (all.thrown != nullptr) std::rethrow_exception(all.thrown);
   if (answer != 0) return failed(answer, "the blocks", number, why);
   if (all.is_wrong) {

@@ -143,40 +143,57 @@ int ext4_files::read_node(std::uint32_t number, ext4_node* out, std::string* why
   return 0;
 }
 
+// False: they cannot be so.
+bool ext4_files::add_entries(std::span<std::byte> from, std::vector<entry>* to, std::size_t* nseen) const {
+  constexpr std::size_t head = offsetof(ext2_dir_entry, name);
+  for (std::size_t at = 0; at + head <= from.size();) {
+    ext2_dir_entry next;
+    std::memcpy(&next, from.data() + at, head);
+    unsigned nbytes = 0;
+    if (::ext2fs_get_rec_len(fs_.get(), &next, &nbytes) != 0) return false;
+    const auto name_nbytes = static_cast<std::size_t>(::ext2fs_dirent_name_len(&next));
+    if (nbytes < head + name_nbytes || nbytes % 4 != 0 || nbytes > from.size() - at || ++*nseen > most_entries) return false;
+    const std::string_view name(reinterpret_cast<const char*>(from.data() + at + head), name_nbytes);
+    at += nbytes;
+    if (next.inode == 0 || name == "." || name == "..") continue;
+    // No name: who joins it to a path would leave the directory.
+    if (name.empty() || name.find('/') != name.npos || name.find('\0') != name.npos) return false;
+    to->push_back({std::string(name), next.inode});
+  }
+  return true;
+}
+
 int ext4_files::directory_of(const ext4_node& node, std::shared_ptr<const listing>* out, std::string* why) {
   const auto number = static_cast<std::uint32_t>(node.status.inode);
   if (const auto found = directories_.find(number); found != directories_.end()) {
     *out = found->second;
     return 0;
   }
-  if ((node.inode.i_flags & EXT4_ENCRYPT_FL) != 0) {
-    *why = "the directory is encrypted";
-    return -EOPNOTSUPP;
+  ext4_contents contents;
+  if (const int error = contents_locked(node, &contents, why); error != 0) return error;
+  auto made = std::make_shared<listing>();
+  std::size_t nseen = 0;
+  bool is_right = true;
+  if (contents.is_inline) {
+    // Behind the parent's number, for which blocks have entries.
+    is_right = contents.bytes.size() >= 4 && add_entries(std::span(contents.bytes).subspan(4), &made->entries, &nseen);
   }
-  struct reading {
-    std::vector<entry> entries;
-    std::size_t nseen = 0;
-    bool is_odd = false;
-  } got;
-  const auto take = [](ext2_ino_t, int, ext2_dir_entry* from, int, int, char*, void* to) {
-    auto& all = *static_cast<reading*>(to);
-    const std::string_view name(from->name, static_cast<std::size_t>(::ext2fs_dirent_name_len(from)));
-    all.is_odd = ++all.nseen > most_entries;
-    if (!all.is_odd && (from->inode == 0 || name == "." || name == "..")) return 0;
-    // No name: who joins it to a path would leave the directory.
-    all.is_odd = all.is_odd || name.empty() || name.find('/') != name.npos || name.find('\0') != name.npos;
-    if (!all.is_odd) all.entries.push_back({std::string(name), from->inode});
-    return all.is_odd ? DIRENT_ABORT : 0;
-  };
-  if (const errcode_t answer = ask(::ext2fs_dir_iterate2, fs_.get(), number, DIRENT_FLAG_INCLUDE_EMPTY, nullptr, +take, &got);
-      answer != 0)
-    return failed(answer, "the entries", number, why);
-  if (got.is_odd) {
-    *why = "directory " + std::to_string(number) + " has entries that are no names, or too many: run e2fsck";
+  const std::uint64_t block = fs_->blocksize;
+  std::vector<std::byte> bytes(block);
+  for (const nvme::file_extent& run : contents.runs) {
+    const std::uint64_t nbytes = std::min(run.nbytes, static_cast<std::uint64_t>(node.status.nbytes) - run.offset);
+    for (std::uint64_t at = 0; is_right && at < nbytes; at += block) {
+      if (const errcode_t answer =
+              ask(::ext2fs_read_dir_block4, fs_.get(), (run.begin + at) / block, bytes.data(), 0, ext2_ino_t{number});
+          answer != 0)
+        return failed(answer, "the entries", number, why);
+      is_right = add_entries(bytes, &made->entries, &nseen);
+    }
+  }
+  if (!is_right) {
+    *why = "directory " + std::to_string(number) + " has entries that are out of place, or no names, or too many: run e2fsck";
     return -EUCLEAN;
   }
-  auto made = std::make_shared<listing>();
-  made->entries = std::move(got.entries);
   for (const entry& each : made->entries) made->numbers.emplace(each.name, each.number);
   if (nentries_ + made->entries.size() > most_kept_entries) {
     directories_.clear();

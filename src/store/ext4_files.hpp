@@ -80,6 +80,7 @@ class ext4_files {
   }
   int failed(errcode_t answer, const char* what, std::uint32_t number, std::string* why);
   int read_node(std::uint32_t number, ext4_node* out, std::string* why);
+  bool add_entries(std::span<std::byte> from, std::vector<entry>* to, std::size_t* nseen) const;
   int directory_of(const ext4_node& node, std::shared_ptr<const listing>* out, std::string* why);
   int target_of(const ext4_node& link, std::string* out, std::string* why);
   int contents_locked(const ext4_node& node, ext4_contents* out, std::string* why);

@@ -275,7 +275,7 @@ TEST_F(ext4, follows_links_inside_the_file_system_and_none_that_leads_out) {
 TEST_F(ext4, lists_a_directory_of_ten_thousand_files) {
   image_.dir.add("tree/n0", 0, 0);
   for (int i = 1; i < 10'000; ++i) ASSERT_EQ(::link(image_.tree("n0").c_str(), image_.tree("n" + std::to_string(i)).c_str()), 0);
-  image_.make("-t ext4 -b 4096 -O ^has_journal,^metadata_csum", 16 << 10);
+  image_.make("-t ext4 -b 4096 -O ^has_journal,metadata_csum", 16 << 10);
   image_.check("-D");  // which makes it a tree of hashes
   const auto files = mounted();
   std::vector<std::byte> part(10'000);
@@ -468,6 +468,27 @@ TEST_F(ext4, with_damaged_nodes_of_trees_and_maps_gives_an_error) {
   EXPECT_NE(why.find("run e2fsck"), why.npos) << why;
 }
 
+// Of a file and of a directory: a block whose words all lead to one that leads to an empty one, with no data anywhere.
+TEST_F(ext4, with_maps_that_lead_to_nothing_all_over_has_an_end) {
+  image_.dir.add("tree/a", 100, 1);
+  image_.dir.add("tree/d/name", 100, 2);
+  image_.dir.add("tree/other", 3000, 3);
+  image_.make("-t ext2 -b 1024", 4 << 10);
+  constexpr std::uint32_t first = 3000;
+  for (std::uint64_t word = 0; word < 256; ++word) {
+    image_.patch(first * 1024 + word * 4, first + 1);
+    image_.patch((first + 1) * 1024 + word * 4, first + 2);
+  }
+  for (const std::string name : {"a", "d"}) image_.debug({"sif " + name + " block[TIND] " + std::to_string(first)});
+  const auto files = mounted();
+  for (const char* const path : {"a", "d/name"}) {
+    const auto [error, why] = opened(*files, path);
+    EXPECT_EQ(error, -EUCLEAN);
+    EXPECT_NE(why.find("out of range, or too many"), why.npos) << why;
+  }
+  EXPECT_EQ(opened(*files, "other").first, 0);
+}
+
 // With checksums, whatever byte is another one: a file is right, or it cannot be opened.
 TEST_F(ext4, with_any_byte_changed_gives_right_bytes_or_an_error) {
   for (const std::uint64_t nbytes : {10, 5000, 40'000}) image_.dir.add("tree/d/of_" + std::to_string(nbytes), nbytes, nbytes);
@@ -555,24 +576,35 @@ TEST_F(ext4, with_damaged_directories_gives_an_error) {
   image_.make(plain, 4 << 10);
   const std::uint64_t block = image_.word<std::uint32_t>(image_.inode_at("d") + 0x28 + 12 + 8) * std::uint64_t{1024};
   ASSERT_EQ(image_.word<char>(block + 24 + 8), 'n');
-  const auto expect = [&](int error, const char* path) {
+  // inode: of the one entry that is listed, of which nothing else is known; 0: none is.
+  const auto expect = [&](int error, std::uint32_t inode) {
     const auto files = mounted();
-    EXPECT_EQ(opened(*files, path).first, error);
+    EXPECT_EQ(opened(*files, "d/name").first, error);
     EXPECT_EQ(opened(*files, "other").first, 0);
     std::vector<std::byte> part(1000);
     std::int64_t position = 0;
     const std::int64_t listed = files->read_directory("d", &position, part);
-    EXPECT_TRUE(error == -ENOENT ? listed > 0 : listed == -EUCLEAN || listed > 0) << listed;
+    directory_entry entry{};
+    std::memcpy(&entry, part.data(), sizeof entry);
+    EXPECT_EQ(listed, inode == 0 ? -EUCLEAN : entry.entry_nbytes);
+    EXPECT_EQ(entry.inode, inode);
+    EXPECT_EQ(entry.mode, 0u);
+    EXPECT_STREQ(reinterpret_cast<const char*>(part.data() + sizeof entry), inode == 0 ? "" : "name");
   };
   image_.patch(block + 24 + 9, '/');
-  expect(-EUCLEAN, "d/name");
+  expect(-EUCLEAN, 0);
+  image_.patch(block + 24 + 9, '\0');
+  expect(-EUCLEAN, 0);
   image_.patch(block + 24 + 9, 'a');
   image_.patch(block + 24, std::uint32_t{0x7fff'ffff});  // an inode that there is not
-  expect(-EUCLEAN, "d/name");
+  expect(-EUCLEAN, 0x7fff'ffff);
   image_.patch(block + 24, std::uint32_t{200});  // one that is no file's
-  expect(-EUCLEAN, "d/name");
-  image_.patch(block + 24 + 4, std::uint16_t{3});  // an entry shorter than its name
-  expect(-EUCLEAN, "d/name");
+  expect(-EUCLEAN, 200);
+  const auto nbytes = image_.word<std::uint16_t>(block + 24 + 4);
+  for (const int wrong : {0, 3, 8, nbytes - 1, nbytes + 4}) {  // less than its name has, or more than there is
+    image_.patch(block + 24 + 4, static_cast<std::uint16_t>(wrong));
+    expect(-EUCLEAN, 0);
+  }
 }
 
 }  // namespace

@@ -458,6 +458,15 @@ BUGS = (
         "kernel_tables.have_all_of_their_memory_and_lack_what_may_be_given_up",
     ),
     Bug(
+        "ext4_maps_without_data_have_no_end",
+        "blocks of a file's map are not counted, which may lead to each other",
+        "src/store/ext4_extents.cpp",
+        "to.is_wrong = ++to.nblocks >",
+        "to.is_wrong = (to.nblocks += count < 0 ? 0 : 1) >",
+        "store_ext4",
+        "ext4.with_maps_that_lead_to_nothing_all_over_has_an_end",
+    ),
+    Bug(
         "ext4_journal_not_looked_at",
         "a file system is mounted whose journal has what was not written to its place yet",
         "src/store/ext4_files.cpp",
