@@ -195,12 +195,15 @@ int ext4_files::directory_of(const ext4_node& node, std::shared_ptr<const listin
     return -EUCLEAN;
   }
   for (const entry& each : made->entries) made->numbers.emplace(each.name, each.number);
-  if (nentries_ + made->entries.size() > most_kept_entries) {
-    directories_.clear();
-    nentries_ = 0;
+  const std::size_t kept = 1 + made->entries.size();
+  if (kept <= most_kept_entries) {
+    if (nkept_ + kept > most_kept_entries) {
+      directories_.clear();
+      nkept_ = 0;
+    }
+    nkept_ += kept;
+    directories_[number] = made;
   }
-  nentries_ += made->entries.size();
-  directories_[number] = made;
   *out = std::move(made);
   return 0;
 }

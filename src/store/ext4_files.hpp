@@ -94,9 +94,9 @@ class ext4_files {
   std::mutex mutex_;  // all below
   ext4_device device_;
   std::unique_ptr<struct_ext2_filsys, closes> fs_;
-  // Directories that were read, and how many entries they have: no more than some million.
+  // Directories that were read, and how many entries they have, with one more for each: a million at most.
   std::unordered_map<std::uint32_t, std::shared_ptr<const listing>> directories_;
-  std::size_t nentries_ = 0;
+  std::size_t nkept_ = 0;
 };
 
 }  // namespace gpufs::store
