@@ -122,17 +122,12 @@ int ext4_files::extents_by_tree(const ext4_node& file, std::vector<extent>* out,
     return failed(answer, "the extents", number, why);
   const std::unique_ptr<ext2_extent_handle, frees_extents> tree(opened);
 
-  struct level {
-    int left;           // entries to come
-    std::uint64_t end;  // its blocks lie before this one
-  };
-  std::vector<level> levels;
+  std::vector<int> left;    // of each node from the root on, entries to come
   std::uint64_t least = 0;  // no block from here on has come yet
   std::uint64_t nblocks = 0;
   std::uint64_t node = 0;  // the block that the last index leads to
   std::vector<std::byte> bytes(fs_->blocksize);
   int move = EXT2_EXTENT_ROOT;
-  std::uint64_t end = std::uint64_t{1} << 32;
   for (;;) {
     ext2fs_extent got{};
     if (const errcode_t answer = ask(::ext2fs_extent_get, tree.get(), move, &got); answer != 0)
@@ -149,17 +144,15 @@ int ext4_files::extents_by_tree(const ext4_node& file, std::vector<extent>* out,
         std::memcpy(&header, bytes.data(), sizeof header);
         if (std::cmp_not_equal(header.eh_depth, root.eh_depth - info.curr_level)) return is_wrong("have a node of another depth");
       }
-      levels.push_back({info.num_entries, end});
+      left.push_back(info.num_entries);
     }
     if (move != EXT2_EXTENT_UP) {  // which comes back to the index that led down
-      --levels.back().left;
+      --left.back();
       const bool is_leaf = (got.e_flags & EXT2_EXTENT_FLAGS_LEAF) != 0;
       if (is_leaf != (static_cast<std::uint32_t>(info.curr_level) == root.eh_depth)) return is_wrong("have leaves in odd places");
-      if (got.e_lblk < least || got.e_lblk >= levels.back().end) return is_wrong("are out of order");
+      if (got.e_lblk < least) return is_wrong("are out of order");
       if (!is_leaf) {
         least = got.e_lblk;
-        // Up to where the next index begins; that is looked at when it comes.
-        end = levels.back().end;
         node = got.e_pblk;
         move = EXT2_EXTENT_DOWN;
         continue;
@@ -172,11 +165,11 @@ int ext4_files::extents_by_tree(const ext4_node& file, std::vector<extent>* out,
       }
       least = got.e_lblk + got.e_len;
     }
-    if (levels.back().left > 0) {
+    if (left.back() > 0) {
       move = EXT2_EXTENT_NEXT_SIB;
     } else {
-      levels.pop_back();
-      if (levels.empty()) return 0;
+      left.pop_back();
+      if (left.empty()) return 0;
       move = EXT2_EXTENT_UP;
     }
   }
