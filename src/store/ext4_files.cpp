@@ -49,6 +49,12 @@ void ext4_files::refuse(int error, const std::string& why) {
   throw std::system_error(error, std::generic_category(), "gpufs: the ext4 file system: " + why);
 }
 
+void ext4_files::refuse_for(errcode_t answer, const std::string& damaged) const {
+  const int error = device_.error_of(answer);
+  if (error == -EUCLEAN) refuse(EUCLEAN, damaged + ": run e2fsck");
+  refuse(-error, error == -ENOMEM ? "there is not enough memory to read it" : "the device cannot be read");
+}
+
 ext4_files::ext4_files(std::uint64_t device_nbytes, ext4_device::read_bytes read)
     : read_(std::move(read)), device_(device_nbytes, read_) {
   static std::once_flag knows_words;
@@ -57,10 +63,7 @@ ext4_files::ext4_files(std::uint64_t device_nbytes, ext4_device::read_bytes read
   ext2_filsys fs = nullptr;
   const errcode_t answer = device_.open(EXT2_FLAG_64BITS, &fs);
   fs_.reset(fs);
-  if (answer != 0) {
-    const int error = device_.error_of(answer);
-    refuse(-error, error == -EUCLEAN ? "its groups' descriptors cannot be read: run e2fsck" : "the device cannot be read");
-  }
+  if (answer != 0) refuse_for(answer, "its groups' descriptors cannot be read");
   check_groups();
 }
 
@@ -69,6 +72,12 @@ void ext4_files::check_superblock() {
   ext2_filsys opened = nullptr;
   const errcode_t answer = device_.open(EXT2_FLAG_64BITS | EXT2_FLAG_SUPER_ONLY, &opened);
   const std::unique_ptr<struct_ext2_filsys, closes> fs(opened);
+  const auto word_at = [this](std::uint64_t at) {
+    std::byte bytes[4];
+    std::uint32_t word = 0;
+    if (device_.read(SUPERBLOCK_OFFSET + at, bytes) == 0) std::memcpy(&word, bytes, sizeof word);
+    return word;
+  };
   switch (answer) {
     case 0:
       break;
@@ -81,17 +90,11 @@ void ext4_files::check_superblock() {
     case EXT2_ET_UNSUPP_FEATURE:
     case EXT2_ET_RO_UNSUPP_FEATURE:
     case EXT2_ET_UNKNOWN_CSUM:
-    case EXT2_ET_REV_TOO_HIGH: {
-      std::byte word[4];
-      std::uint32_t features = 0;
-      if (device_.read(SUPERBLOCK_OFFSET + 0x60, word) == 0) std::memcpy(&features, word, sizeof features);
-      refuse(EOPNOTSUPP, "it has features that the installed libext2fs does not know: s_feature_incompat is " + hex(features));
-    }
-    default: {
-      const int error = device_.error_of(answer);
-      const std::string words = std::string("(") + ::error_message(answer) + ")";
-      refuse(-error, error == -EUCLEAN ? "its superblock cannot be used " + words + ": run e2fsck" : "the device cannot be read");
-    }
+      refuse(EOPNOTSUPP, "it has features that the installed libext2fs does not know: s_feature_incompat is " + hex(word_at(0x60)));
+    case EXT2_ET_REV_TOO_HIGH:
+      refuse(EOPNOTSUPP, "its revision is one that the installed libext2fs does not know: s_rev_level is " + hex(word_at(0x4c)));
+    default:
+      refuse_for(answer, std::string("its superblock cannot be used (") + ::error_message(answer) + ")");
   }
   const ext2_super_block& super = *fs->super;
   const std::uint64_t nblocks = ::ext2fs_blocks_count(fs->super);
@@ -107,7 +110,8 @@ void ext4_files::check_superblock() {
 }
 
 void ext4_files::check_groups() {
-  if (::ext2fs_check_desc(fs_.get()) != 0) refuse(EUCLEAN, "its groups' descriptors are damaged: run e2fsck");
+  if (const errcode_t answer = ask(::ext2fs_check_desc, fs_.get()); answer != 0)
+    refuse_for(answer, "its groups' descriptors are damaged");
   for (dgrp_t group = 0; group < fs_->group_desc_count; ++group) {
     if (::ext2fs_group_desc_csum_verify(fs_.get(), group) == 0)
       refuse(EUCLEAN, "the checksum of group " + std::to_string(group) + " is wrong: run e2fsck");

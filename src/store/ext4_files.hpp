@@ -68,6 +68,8 @@ class ext4_files {
   void check_superblock();
   void check_groups();
   [[noreturn]] static void refuse(int error, const std::string& why);
+  // damaged: what to say where it is the file system that has made libext2fs answer so.
+  [[noreturn]] void refuse_for(errcode_t answer, const std::string& damaged) const;
   // All with the mutex held.
   // A call of libext2fs. What reads an inode puts its words into a cache, where another's were, before it looks at their checksum:
   // after an error they would be the other's.

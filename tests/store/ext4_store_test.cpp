@@ -320,6 +320,7 @@ TEST_F(ext4, that_is_none_or_cannot_be_read_as_it_is_is_refused_with_what_helps)
     expect_refused(error, words);
   };
   with(0x60, std::uint32_t{0x10'0000 | 0x42}, EOPNOTSUPP, "s_feature_incompat is 0x100042");
+  with(0x4c, std::uint32_t{2}, EOPNOTSUPP, "s_rev_level is 0x2");
   with(0x60, std::uint32_t{0x0246}, EROFS, "its journal has what was not written");
   with(0x3a, std::uint16_t{0}, EBUSY, "it was not unmounted");
   with(0xe8, std::uint32_t{12}, EBUSY, "it was not unmounted");
@@ -336,6 +337,21 @@ TEST_F(ext4, that_is_none_or_cannot_be_read_as_it_is_is_refused_with_what_helps)
   expect_refused(EUCLEAN, "the checksum of group 0 is wrong");
 
   image_.make(plain, 4 << 10);
+  for (const auto& [error, words] : {std::pair{ENOMEM, "there is not enough memory"},
+                                     {ENXIO, "the device cannot be read"},
+                                     {EIO, "the device cannot be read"}}) {
+    for (const int nread : {0, 1}) {  // of the superblock, of groups
+      int left = nread;
+      const auto before = [&left, failed = error] { return left-- == 0 ? -failed : 0; };
+      try {
+        store::make_ext4_store(simt::cpu_platform(), std::make_shared<odd_device>(image_.dir.read("image"), before));
+        ADD_FAILURE() << "it was read";
+      } catch (const std::system_error& refusal) {
+        EXPECT_EQ(refusal.code().value(), error) << nread;
+        EXPECT_NE(std::string(refusal.what()).find(words), std::string::npos) << refusal.what();
+      }
+    }
+  }
   try {
     store::make_ext4_store(simt::cpu_platform(),
                            std::make_shared<store::posix_store>(image_.dir.path(), store::posix_options{.writable = true}),
