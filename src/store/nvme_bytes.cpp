@@ -2,6 +2,7 @@
 #include "nvme_bytes.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -38,18 +39,22 @@ int nvme_namespace::check(std::string* why) const {
   }
 }
 
-nvme_column::nvme_column(std::vector<nvme_part> copies, simt::device_memory& memory) : memory_(memory) {
-  for (nvme_part& each : copies) {
-    copies_.emplace_back(std::move(each), copies.size() == 1 ? nullptr : memory.allocate<std::uint32_t>(1));
-  }
+nvme_column::nvme_column(std::vector<nvme_part> copies, simt::platform& machine) : copies_(std::move(copies)) {
+  if (copies_.size() > 1) left_out_.emplace(copies_.size(), machine);
+}
+
+// Acquire: meets leave_out's release, as kernels' loads do.
+bool nvme_column::is_left_out(std::size_t i) const {
+  return left_out_ && std::atomic_ref((*left_out_)[i]).load(std::memory_order_acquire) != 0;
 }
 
 int nvme_column::read(std::uint64_t offset, std::span<std::byte> to, std::uint32_t first) {
   int answer = 0;
   for (std::uint32_t tried = 0; tried < ncopies(); ++tried) {
-    const copy& each = copies_[(first + tried) % ncopies()];
-    if (each.is_left_out) continue;
-    const int error = each.part.space->of.driver.read(each.part.space->facts, each.part.begin + offset, to);
+    const std::uint32_t i = (first + tried) % ncopies();
+    if (is_left_out(i)) continue;
+    const nvme_part& from = copies_[i];
+    const int error = from.space->of.driver.read(from.space->facts, from.begin + offset, to);
     if (error == 0) return 0;
     keep_first(answer, error);
   }
@@ -60,7 +65,7 @@ int nvme_column::read(std::uint64_t offset, std::span<std::byte> to, std::uint32
 template <class Work>
 std::vector<int> nvme_column::each_copy(Work work) const {
   std::vector<int> errors;
-  for (const copy& each : copies_) errors.push_back(each.is_left_out ? not_tried : work(each.part));
+  for (std::size_t i = 0; i < copies_.size(); ++i) errors.push_back(is_left_out(i) ? not_tried : work(copies_[i]));
   return errors;
 }
 
@@ -70,12 +75,13 @@ int nvme_column::leave_out(const std::vector<int>& errors) {
   const std::lock_guard lock(mutex_);
   // Beside a copy that has all that the others have, and that no other call has left out meanwhile.
   bool any = false;
-  for (std::size_t i = 0; i < errors.size(); ++i) any = any || (errors[i] == 0 && !copies_[i].is_left_out);
+  for (std::size_t i = 0; i < errors.size(); ++i) any = any || (errors[i] == 0 && !is_left_out(i));
   if (!any) return *failed;
   for (std::size_t i = 0; i < errors.size(); ++i) {
-    if (errors[i] >= 0 || copies_[i].is_left_out.exchange(true)) continue;
-    memory_.write_one(copies_[i].word, std::uint32_t{1});
-    std::fprintf(stderr, "gpufs: the copy %s of a mirror is left out from now on: %s\n", copies_[i].part.name.c_str(),
+    if (errors[i] >= 0 || is_left_out(i)) continue;
+    // Release: meets the acquires of read_file and is_left_out. Who finds it asks copies that have what was written before.
+    std::atomic_ref((*left_out_)[i]).store(1, std::memory_order_release);
+    std::fprintf(stderr, "gpufs: the copy %s of a mirror is left out from now on: %s\n", copies_[i].name.c_str(),
                  std::strerror(-errors[i]));
   }
   return 0;
@@ -127,8 +133,8 @@ int nvme_column::check(std::string* why) {
 
 std::vector<std::string> nvme_column::left_out() const {
   std::vector<std::string> names;
-  for (const copy& each : copies_) {
-    if (each.is_left_out) names.push_back(each.part.name);
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    if (is_left_out(i)) names.push_back(copies_[i].name);
   }
   return names;
 }

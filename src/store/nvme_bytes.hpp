@@ -2,12 +2,11 @@
 // The bytes of files that are made of namespaces of NVMe controllers: how the host reads, writes and flushes them, and where
 // kernels find them (docs/design/nvme.md, "Where a file's bytes lie").
 #pragma once
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "../nvme/controller.hpp"
 #include "gpufs/nvme/detail/file_layout.hpp"
 #include "gpufs/simt/detail/device_memory.hpp"
+#include "gpufs/simt/device_array.hpp"
 
 namespace gpufs::store {
 
@@ -56,11 +56,13 @@ struct nvme_part {
 // from then on nobody reads it.
 class nvme_column {
  public:
-  nvme_column(std::vector<nvme_part> copies, simt::device_memory& memory);
+  nvme_column(std::vector<nvme_part> copies, simt::platform& machine);
 
   std::uint32_t ncopies() const { return static_cast<std::uint32_t>(copies_.size()); }
-  const nvme_part& part(std::uint32_t i) const { return copies_[i].part; }
-  nvme::file_part layout(std::uint32_t i) const { return {part(i).space->layout, part(i).begin, copies_[i].word}; }
+  const nvme_part& part(std::uint32_t i) const { return copies_[i]; }
+  nvme::file_part layout(std::uint32_t i) const {
+    return {part(i).space->layout, part(i).begin, left_out_ ? left_out_->get() + i : nullptr};
+  }
 
   // 0 or -errno, as nvme::controller has them. A read asks `first` first, then the other copies; its error is that of the first one
   // asked. A write or flush fails where no copy succeeds; then copies may differ in the bytes that were to be written.
@@ -72,24 +74,21 @@ class nvme_column {
   std::vector<std::string> left_out() const;  // names of copies
 
  private:
-  struct copy {
-    copy(nvme_part of, std::uint32_t* in_device) : part(std::move(of)), word(in_device) {}
-    const nvme_part part;
-    std::uint32_t* const word;  // device memory: the same as below, for kernels
-    std::atomic<bool> is_left_out{false};
-  };
   struct range {
     std::uint64_t begin, end;
     bool operator==(const range&) const = default;
   };
   static constexpr int not_tried = 1;
+  bool is_left_out(std::size_t i) const;
   template <class Work>
   std::vector<int> each_copy(Work work) const;
   // By what a call gave of each copy. 0: all that are not left out have it now; or the first error, and all stay.
   int leave_out(const std::vector<int>& errors);
 
-  simt::device_memory& memory_;
-  std::deque<copy> copies_;
+  const std::vector<nvme_part> copies_;
+  // Of several copies a word each: not 0, it is left out. Pinned memory, as a copy to the device's may wait for a kernel that waits
+  // for the host, and may fail.
+  std::optional<simt::pinned_array<std::uint32_t>> left_out_;
   std::mutex mutex_;  // of who leaves copies out, and of what is below
   std::condition_variable changes_;
   std::vector<range> writing_;  // of several copies: no two calls write the same bytes, or copies would differ

@@ -125,7 +125,7 @@ struct nvme_store::state {
   }
   std::shared_ptr<nvme_bytes> linear(nvme_part part) {
     const std::vector<nvme_part> copies{std::move(part)};
-    return std::make_shared<nvme_bytes>(std::vector{std::make_shared<nvme_column>(copies, memory)}, nvme::no_unit_shift,
+    return std::make_shared<nvme_bytes>(std::vector{std::make_shared<nvme_column>(copies, memory.machine())}, nvme::no_unit_shift,
                                         copies.front().nbytes, memory);
   }
 

@@ -95,7 +95,7 @@ std::shared_ptr<nvme_bytes> nvme_volumes::make(const nvme_volume& as, const std:
     copies.push_back(column->part(0));
   }
   if (is_mirror) {
-    columns.assign(1, std::make_shared<nvme_column>(copies, memory));
+    columns.assign(1, std::make_shared<nvme_column>(copies, memory.machine()));
     taken_.erase(taken_.begin() + static_cast<std::ptrdiff_t>(before), taken_.end());
     taken_.push_back({columns.front(), as.name, true});
   }

@@ -2,8 +2,11 @@
 // Mirrors: read from any copy that can be, written to all, and never read from one that a write did not reach.
 #include "nvme/volumes.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <thread>
+
+#include "forwarding_platform.hpp"
 
 namespace gpufs::test {
 inline namespace GPUFS_MACHINE {
@@ -122,6 +125,30 @@ TEST(nvme_mirrors, leave_a_copy_out_that_was_not_written) {
   EXPECT_EQ(on.read("m", page, 0).value, page);
   int error = 0;
   EXPECT_NE(on.files->open("m", O_RDONLY, &error)->reason().find("copies that are not read any more: c1n1"), std::string::npos);
+}
+
+// Counts copies to the device's memory. In the answer to a kernel's fsync one may wait for that kernel.
+class counting_platform final : public forwarding_platform {
+ public:
+  counting_platform() : forwarding_platform(simt::this_platform()) {}
+  void copy_to_device(void* dst, const void* src, std::size_t n) override {
+    ++ncopies;
+    forwarding_platform::copy_to_device(dst, src, n);
+  }
+  std::atomic<std::uint64_t> ncopies{0};
+};
+
+TEST(nvme_mirrors, leave_a_copy_out_without_a_copy_to_the_device) {
+  counting_platform machine;
+  const disk_array on(equal_disks(2), {two_copies}, {.machine = &machine});
+  const std::uint64_t before = machine.ncopies;
+  EXPECT_GT(before, 0u);
+  on.soft[0]->add({.opcode = 1, .times = 1, .status = medium_error});
+  const auto written = content(6, 0, 2 * page);
+  EXPECT_EQ(on.write("m", written, 0), 0);
+  EXPECT_EQ(on.files->left_out(), std::vector<std::string>{"c0n1"});
+  EXPECT_TRUE(on.read("m", 2 * page, 0).bytes == written);
+  EXPECT_EQ(machine.ncopies, before);
 }
 
 TEST(nvme_mirrors, that_fail_to_flush_a_copy_leave_it_out) {

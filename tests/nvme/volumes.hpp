@@ -26,14 +26,15 @@ struct array_options {
   std::uint32_t page_nbytes = 4096;
   std::uint64_t nframes = 32;
   std::chrono::nanoseconds io_timeout = std::chrono::seconds(60);
+  simt::platform* machine = &simt::this_platform();  // the store's
 };
 
 struct disk_array {
   disk_array(std::vector<std::shared_ptr<soft_controller>> controllers, const std::vector<nvme_volume>& volumes,
              const array_options& as = {})
       : soft(std::move(controllers)) {
-    files = std::make_shared<store::nvme_store>(simt::this_platform(), store::nvme_store::controllers(soft.begin(), soft.end()),
-                                                as.driver, volumes);
+    files = std::make_shared<store::nvme_store>(*as.machine, store::nvme_store::controllers(soft.begin(), soft.end()), as.driver,
+                                                volumes);
     mount_options o;
     o.page_nbytes = as.page_nbytes;
     o.cache_nbytes = as.nframes * as.page_nbytes;

@@ -35,7 +35,7 @@ inline constexpr std::uint32_t no_unit_shift = 63;  // of a file of one column: 
 struct file_part {
   const namespace_layout* space;  // device memory
   std::uint64_t begin;            // its first byte in the namespace; begins a block
-  const std::uint32_t* left_out;  // device memory; the host's: not 0, it is not read any more. Null where there is one copy
+  const std::uint32_t* left_out;  // pinned memory; the host's: not 0, it is not read any more. Null where there is one copy
 };
 static_assert(sizeof(file_part) == 24 && offsetof(file_part, space) == 0 && offsetof(file_part, begin) == 8);
 static_assert(offsetof(file_part, left_out) == 16);

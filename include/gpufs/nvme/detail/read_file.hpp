@@ -30,10 +30,11 @@ GPUFS_DEVICE int read_file(std::uint32_t lanes, const file_layout& file, std::ui
     for (std::uint32_t tried = 0; tried < ncopies; ++tried) {
       const file_part part = file.parts[run.column * ncopies + (run.first_copy + tried) % ncopies];
       if (part.left_out != nullptr) {
-        // By one lane, as the host may leave it out meanwhile.
+        // By one lane, as the host may leave it out meanwhile. Acquire: meets the release of nvme_column::leave_out.
         std::uint32_t is_left_out = 0;
         if (group.leader()) {
-          is_left_out = simt::atomic_ref<std::uint32_t>(const_cast<std::uint32_t&>(*part.left_out)).load_relaxed();
+          is_left_out = simt::atomic_ref<std::uint32_t, simt::scope::system>(const_cast<std::uint32_t&>(*part.left_out))
+                            .load(std::memory_order_acquire);
         }
         if (group.broadcast(is_left_out) != 0) continue;
       }

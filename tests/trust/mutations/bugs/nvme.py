@@ -385,8 +385,8 @@ BUGS = (
         "nvme_copy_kept_that_was_not_written",
         "kernels read a copy that a write has not reached",
         VOLUME_BYTES,
-        "    memory_.write_one(copies_[i].word, std::uint32_t{1});\n",
-        "",
+        ".store(1, std::memory_order_release);",
+        ".store(0, std::memory_order_release);",
         "nvme_mirrors.leave_a_copy_out_that_was_not_written",
     ),
     volumes(
