@@ -100,6 +100,7 @@ void controller::take_over() {
     if (!create(blocks_.back()->queue())) refuse(EIO, "it refuses to make a queue for the host");
     idle_.push_back(blocks_.back().get());
   }
+  writing_.reserve(blocks_.size());
   for (const auto& each : queues_) each->open();
 }
 

@@ -125,7 +125,7 @@ class controller {
   mutable std::mutex mutex_;  // of all below; and none sends an admin command without it
   counts done_{};
   std::vector<host_blocks*> idle_;       // that no call has
-  std::vector<written_blocks> writing_;  // by calls under way
+  std::vector<written_blocks> writing_;  // by calls under way: one of a queue at most, for which there is room
   std::uint32_t nresetting_ = 0;         // then no call begins
   std::condition_variable host_changes_;
   std::condition_variable wakes_;

@@ -61,13 +61,50 @@ int nvme_column::read(std::uint64_t offset, std::span<std::byte> to, std::uint32
   return answer;
 }
 
-// work(part) -> 0 or -errno
+// work(part) -> 0 or -errno. What it throws is that copy's error: the others may have been written before.
 template <class Work>
 std::vector<int> nvme_column::each_copy(Work work) const {
-  std::vector<int> errors;
-  for (std::size_t i = 0; i < copies_.size(); ++i) errors.push_back(is_left_out(i) ? not_tried : work(copies_[i]));
+  std::vector<int> errors(copies_.size(), not_tried);
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    if (is_left_out(i)) continue;
+    try {
+      errors[i] = work(copies_[i]);
+    } catch (const std::system_error& error) {
+      errors[i] = -error.code().value();
+    } catch (const std::exception&) {
+      errors[i] = -ENOMEM;
+    }
+  }
   return errors;
 }
+
+// Of several copies the bytes are one call's while it lives.
+class nvme_column::turn {
+ public:
+  turn(nvme_column& of, const range& mine) : of_(of), mine_(mine) {
+    if (of_.copies_.size() == 1) return;
+    std::unique_lock lock(of_.mutex_);
+    of_.changes_.wait(lock, [&] {
+      return std::none_of(of_.writing_.begin(), of_.writing_.end(),
+                          [&](const range& each) { return each.begin < mine.end && mine.begin < each.end; });
+    });
+    of_.writing_.push_back(mine);
+  }
+  ~turn() {
+    if (of_.copies_.size() == 1) return;
+    {
+      const std::lock_guard lock(of_.mutex_);
+      of_.writing_.erase(std::find(of_.writing_.begin(), of_.writing_.end(), mine_));
+    }
+    of_.changes_.notify_all();
+  }
+  turn(const turn&) = delete;
+  turn& operator=(const turn&) = delete;
+
+ private:
+  nvme_column& of_;
+  const range mine_;
+};
 
 int nvme_column::leave_out(const std::vector<int>& errors) {
   const auto failed = std::find_if(errors.begin(), errors.end(), [](int error) { return error < 0; });
@@ -88,26 +125,9 @@ int nvme_column::leave_out(const std::vector<int>& errors) {
 }
 
 int nvme_column::write(std::uint64_t offset, std::span<const std::byte> from) {
-  const range mine{offset, offset + from.size()};
-  const bool takes_turns = copies_.size() > 1;
-  if (takes_turns) {
-    std::unique_lock lock(mutex_);
-    changes_.wait(lock, [&] {
-      return std::none_of(writing_.begin(), writing_.end(),
-                          [&](const range& each) { return each.begin < mine.end && mine.begin < each.end; });
-    });
-    writing_.push_back(mine);
-  }
-  const int error = leave_out(
+  const turn mine(*this, {offset, offset + from.size()});
+  return leave_out(
       each_copy([&](const nvme_part& part) { return part.space->of.driver.write(part.space->facts, part.begin + offset, from); }));
-  if (takes_turns) {
-    {
-      const std::lock_guard lock(mutex_);
-      writing_.erase(std::find(writing_.begin(), writing_.end(), mine));
-    }
-    changes_.notify_all();
-  }
-  return error;
 }
 
 int nvme_column::flush() {

@@ -78,6 +78,7 @@ class nvme_column {
     std::uint64_t begin, end;
     bool operator==(const range&) const = default;
   };
+  class turn;
   static constexpr int not_tried = 1;
   bool is_left_out(std::size_t i) const;
   template <class Work>

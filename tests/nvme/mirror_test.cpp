@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <thread>
 
 #include "forwarding_platform.hpp"
@@ -149,6 +150,46 @@ TEST(nvme_mirrors, leave_a_copy_out_without_a_copy_to_the_device) {
   EXPECT_EQ(on.files->left_out(), std::vector<std::string>{"c0n1"});
   EXPECT_TRUE(on.read("m", 2 * page, 0).bytes == written);
   EXPECT_EQ(machine.ncopies, before);
+}
+
+// A controller, of which the host finds by its next look that it has failed, and by the one after that there is no memory.
+class scarce_access final : public nvme::controller_access {
+ public:
+  explicit scarce_access(const soft_options& as) : soft(simt::this_platform(), as) {}
+  std::uint32_t read32(std::uint32_t offset) override {
+    constexpr std::uint32_t status = 0x1c, has_failed = 2;
+    const std::uint32_t now = soft.read32(offset);
+    if (offset != status || nlooks == 0) return now;
+    if (--nlooks == 0) throw std::bad_alloc();
+    return now | has_failed;
+  }
+  void write32(std::uint32_t offset, std::uint32_t value) override { soft.write32(offset, value); }
+  std::uint32_t* doorbell(std::uint32_t offset) override { return soft.doorbell(offset); }
+  std::vector<std::uint64_t> map(std::byte* memory, std::size_t nbytes) override { return soft.map(memory, nbytes); }
+  void unmap(std::byte* memory) noexcept override { soft.unmap(memory); }
+  std::string name() const override { return soft.name(); }
+
+  soft_controller soft;
+  std::uint32_t nlooks = 0;
+};
+
+TEST(nvme_mirrors, leave_a_copy_out_whose_write_finds_no_memory_and_nobody_waits_for_it) {
+  const auto scarce = std::make_shared<scarce_access>(soft_options{.nblocks = 64});
+  const auto other = soft_disk({.nblocks = 64});
+  store::nvme_store files(simt::this_platform(), {scarce, other}, {.nqueues = 1, .writable = true, .look_every_ns = 0},
+                          {two_copies});
+  int error = 0;
+  const auto file = files.open("m", O_RDWR, &error);
+  ASSERT_TRUE(file);
+  scarce->soft.add({.does = soft_fault::what::delay, .opcode = 1, .delay_ns = 300'000'000});
+  scarce->nlooks = 2;
+  const auto first = content(3, 0, page), second = content(4, 0, page);
+  EXPECT_EQ(file->pwrite(first, 0), 0);
+  EXPECT_EQ(scarce->nlooks, 0u);
+  EXPECT_EQ(files.left_out(), std::vector<std::string>{"c0n1"});
+  EXPECT_EQ(file->pwrite(second, 0), 0);
+  const std::vector<std::byte> all = other->bytes();
+  EXPECT_TRUE(std::equal(second.begin(), second.end(), all.begin()));
 }
 
 TEST(nvme_mirrors, that_fail_to_flush_a_copy_leave_it_out) {
