@@ -7,7 +7,7 @@
 namespace gpufs::store {
 namespace {
 
-constexpr std::size_t most_parts = 32;
+constexpr std::size_t most_parts = 32;  // copies are bits of a word, too (read_file.hpp)
 
 [[noreturn]] void refuse(const nvme_volume& as, const std::string& why) {
   throw std::invalid_argument("gpufs: the volume \"" + as.name + "\": " + why);

@@ -83,6 +83,16 @@ TEST(nvme_mirrors, of_which_a_copy_does_not_answer_are_read_from_the_other_in_ti
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(450)) << "half of the time is the first copy's";
 }
 
+// The slow copy has all the time that there is: a copy that nobody asks has no share of it.
+TEST(nvme_mirrors, of_which_a_copy_is_left_out_give_the_others_all_the_time) {
+  const disk_array on(equal_disks(2), {two_copies}, {.io_timeout = seconds(1)});
+  on.soft[0]->add({.opcode = 1, .times = 1, .status = medium_error});
+  EXPECT_EQ(on.write("m", content(seed, 0, page), 0), 0);
+  ASSERT_EQ(on.files->left_out(), std::vector<std::string>{"c0n1"});
+  on.soft[1]->add({.does = soft_fault::what::delay, .opcode = 2, .delay_ns = 650'000'000});
+  EXPECT_EQ(on.read("m", page, 3 * page).value, page) << "of copy 1 first";
+}
+
 TEST(nvme_mirrors, go_on_where_a_controller_is_lost) {
   const disk_array on(equal_disks(2), {two_copies});
   std::vector<std::byte> model = content(seed, 0, 640 * 512);

@@ -398,6 +398,14 @@ BUGS = (
         "nvme_mirrors.have_equal_copies_after_threads_have_written_the_same_bytes",
     ),
     volumes(
+        "nvme_copy_left_out_has_its_share_of_the_time",
+        "a copy that nobody asks takes time from the others",
+        DETAIL + "read_file.hpp",
+        "until.left_ns() / untried--",
+        "until.left_ns() / (untried-- + simt::count_lanes(out))",
+        "nvme_mirrors.of_which_a_copy_is_left_out_give_the_others_all_the_time",
+    ),
+    volumes(
         "nvme_copy_without_memory_ends_the_call",
         "a copy of a mirror that finds no memory keeps the others from being written",
         VOLUME_BYTES,
