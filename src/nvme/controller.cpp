@@ -65,7 +65,7 @@ void controller::take_over() {
   if (limits_.depth < 2) refuse(EOPNOTSUPP, "its queues have one entry");
   set_ready(false);
   start();
-  identify(admin::of_controller, 0);
+  must(identify(admin::of_controller, 0), "identify");
   limits_.model.assign(reinterpret_cast<const char*>(page_.data()) + 24, 40);
   limits_.model.erase(limits_.model.find_last_not_of(' ') + 1);
   const auto mdts = field<std::uint8_t>(page_.data(), 77);
@@ -150,20 +150,19 @@ void controller::start() {
   set_ready(true);
 }
 
-void controller::must(const submission& what, const char* call, std::uint32_t* result) {
-  const int status = execute(what, result);
+void controller::must(int status, const char* call) const {
   if (status == 0) return;
   if (status < 0) refuse(-status, std::string("no answer to ") + call);
   refuse(EIO, std::string(call) + " failed: status " + hex(code_of(static_cast<status_word>(status))));
 }
 
-void controller::identify(std::uint32_t what, std::uint32_t nsid) {
+int controller::identify(std::uint32_t what, std::uint32_t nsid) {
   submission ask{};
   ask.cdw0 = admin::identify;
   ask.nsid = nsid;
   ask.prp1 = page_.page_at(0);
   ask.cdw10 = what;
-  must(ask, "identify");
+  return execute(ask);
 }
 
 std::uint32_t controller::ask_for_queues(std::uint32_t n) {
@@ -172,7 +171,7 @@ std::uint32_t controller::ask_for_queues(std::uint32_t n) {
   ask.cdw10 = admin::number_of_queues;
   ask.cdw11 = (n - 1) << 16 | (n - 1);
   std::uint32_t granted = 0;
-  must(ask, "a number of queues", &granted);
+  must(execute(ask, &granted), "a number of queues");
   return std::min({n, (granted & 0xffff) + 1, (granted >> 16) + 1});
 }
 
@@ -211,12 +210,14 @@ bool controller::remove(queue_memory& queue) {
   return execute(ask) == 0;
 }
 
-std::vector<namespace_facts> controller::namespaces() {
+// work() asks by admin commands.
+template <class Work>
+auto controller::ask(Work work) {
   const std::lock_guard lock(mutex_);
   for (bool once_more = true;; once_more = false) {
     if (done_.dead) refuse(ENODEV, "it is lost");
     try {
-      return namespaces_locked();
+      return work();
     } catch (const std::system_error& error) {
       if (error.code().value() != ETIMEDOUT) throw;
       const bool has_failed = this->has_failed();
@@ -225,45 +226,58 @@ std::vector<namespace_facts> controller::namespaces() {
     }
   }
 }
+std::vector<namespace_facts> controller::namespaces() {
+  return ask([&] { return namespaces_locked(); });
+}
+namespace_facts controller::look_at(std::uint32_t nsid) {
+  return ask([&] { return look_at_locked(nsid); });
+}
+bool controller::is_there() const {
+  const std::lock_guard lock(mutex_);
+  return !done_.dead && access_.read32(at::status) != state::gone;
+}
 
 std::vector<namespace_facts> controller::namespaces_locked() {
-  identify(admin::active_namespaces, 0);
+  must(identify(admin::active_namespaces, 0), "identify");
   std::vector<std::uint32_t> ids(bus_page_nbytes / 4);
   std::memcpy(ids.data(), page_.data(), bus_page_nbytes);
   ids.erase(std::find(ids.begin(), ids.end(), 0u), ids.end());
   std::vector<namespace_facts> found;
-  for (const std::uint32_t id : ids) {
-    identify(admin::of_namespace, id);
-    const std::byte* const page = page_.data();
-    const auto flbas = field<std::uint8_t>(page, 26);
-    const auto format = field<std::uint32_t>(page, 128 + 4 * ((flbas & 15u) | (flbas >> 1 & 0x30u)));
-    const auto shift = format >> 16 & 0xff;
-    // Of a format that is not for blocks of bytes alone, no size: open says so.
-    const bool plain = (format & 0xffff) == 0 && (field<std::uint8_t>(page, 29) & 7) == 0 && shift >= 9 && shift <= 16;
-    found.push_back({id, field<std::uint64_t>(page, 0), plain ? 1u << shift : 0});
-  }
+  for (const std::uint32_t id : ids) found.push_back(look_at_locked(id));
   return found;
 }
 
+namespace_facts controller::look_at_locked(std::uint32_t nsid) {
+  const int status = identify(admin::of_namespace, nsid);
+  if (status > 0 && code_of(static_cast<status_word>(status)) == code::invalid_namespace) return {nsid, 0, 0};
+  must(status, "identify");
+  const std::byte* const page = page_.data();  // zeros of one that is not active
+  const auto flbas = field<std::uint8_t>(page, 26);
+  const auto format = field<std::uint32_t>(page, 128 + 4 * ((flbas & 15u) | (flbas >> 1 & 0x30u)));
+  const auto shift = format >> 16 & 0xff;
+  // Of a format that is not for blocks of bytes alone, no size: open says so.
+  const bool plain = (format & 0xffff) == 0 && (field<std::uint8_t>(page, 29) & 7) == 0 && shift >= 9 && shift <= 16;
+  return {nsid, field<std::uint64_t>(page, 0), plain ? 1u << shift : 0};
+}
+
 const namespace_layout* controller::open(std::uint32_t nsid) {
-  const std::vector<namespace_facts> all = namespaces();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.nsid == nsid; });
-  if (found == all.end()) refuse(ENODEV, "it has no namespace " + std::to_string(nsid) + " that is active");
-  if (found->block_nbytes == 0)
+  const namespace_facts found = look_at(nsid);
+  if (found.nblocks == 0) refuse(ENODEV, "it has no namespace " + std::to_string(nsid) + " that is active");
+  if (found.block_nbytes == 0)
     refuse(EOPNOTSUPP, "namespace " + std::to_string(nsid) + " has metadata or protection, or odd blocks");
-  if (found->block_nbytes > options_.buffer_nbytes) {
+  if (found.block_nbytes > options_.buffer_nbytes) {
     refuse(EOPNOTSUPP,
-           "its blocks have " + std::to_string(found->block_nbytes) + " bytes, which is more than buffer_nbytes: make that larger");
+           "its blocks have " + std::to_string(found.block_nbytes) + " bytes, which is more than buffer_nbytes: make that larger");
   }
   namespace_layout made{};
   made.queues = layouts_;
-  made.nblocks = found->nblocks;
+  made.nblocks = found.nblocks;
   made.nqueues = limits_.nqueues;
   made.nsid = nsid;
-  while (1u << made.block_shift < found->block_nbytes) ++made.block_shift;
-  made.blocks_a_command = static_cast<std::uint32_t>(command_nbytes(*found) >> made.block_shift);
+  while (1u << made.block_shift < found.block_nbytes) ++made.block_shift;
+  made.blocks_a_command = static_cast<std::uint32_t>(command_nbytes(found) >> made.block_shift);
   if (made.blocks_a_command == 0) {
-    refuse(EOPNOTSUPP, "its blocks have " + std::to_string(found->block_nbytes) + " bytes, and a command moves at most " +
+    refuse(EOPNOTSUPP, "its blocks have " + std::to_string(found.block_nbytes) + " bytes, and a command moves at most " +
                            std::to_string(limits_.most_nbytes) + " (MDTS)");
   }
   made.writable = options_.writable ? 1 : 0;

@@ -41,6 +41,10 @@ class controller {
   const controller_limits& limits() const { return limits_; }
   // The namespaces that are active.
   std::vector<namespace_facts> namespaces();
+  // One of them, by one command. One that is not active has no blocks.
+  namespace_facts look_at(std::uint32_t nsid);
+  // Whether it is not lost, and its registers answer. Sends no command.
+  bool is_there() const;
   // For kernels: the namespace, with all queues. EOPNOTSUPP, with metadata, or protected. The address is device memory, and lives
   // as long as this.
   const namespace_layout* open(std::uint32_t nsid);
@@ -78,8 +82,8 @@ class controller {
   void start();
   void set_ready(bool ready);
   void configure(std::uint32_t word) { access_.write32(at::configuration, word); }
-  void identify(std::uint32_t what, std::uint32_t nsid);
-  std::uint32_t ask_for_queues(std::uint32_t n);  // how many it grants
+  int identify(std::uint32_t what, std::uint32_t nsid);  // as execute
+  std::uint32_t ask_for_queues(std::uint32_t n);         // how many it grants
   bool create(queue_memory& queue);
   bool create(host_queue& queue);
   bool create(std::uint32_t what, std::uint32_t id, std::uint32_t nslots, std::uint64_t address, std::uint32_t flags);
@@ -99,10 +103,13 @@ class controller {
   int execute(const submission& what, std::uint32_t* result = nullptr) {
     return admin_.execute(what, options_.admin_timeout_ns, result);
   }
-  void must(const submission& what, const char* call, std::uint32_t* result = nullptr);
+  void must(int status, const char* call) const;
   [[noreturn]] void refuse(int error, const std::string& why) const;
 
+  template <class Work>
+  auto ask(Work work);
   std::vector<namespace_facts> namespaces_locked();
+  namespace_facts look_at_locked(std::uint32_t nsid);
   std::size_t recover_locked();
   bool abort_all(queue_memory& queue, const std::vector<std::uint32_t>& records);
   bool make_again(queue_memory& queue);

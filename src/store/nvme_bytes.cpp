@@ -21,16 +21,22 @@ void keep_first(int& error, int next) {
 
 }  // namespace
 
-int nvme_namespace::check(std::string* why) const {
+int nvme_namespace::check(std::string* why) {
   try {
-    const std::vector<nvme::namespace_facts> now = of.driver.namespaces();
-    const auto found = std::find_if(now.begin(), now.end(), [&](const auto& each) { return each.nsid == facts.nsid; });
-    if (found == now.end()) {
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (seen_ && now - *seen_ < believed_for && of.driver.is_there()) return 0;
+    seen_.reset();
+    const nvme::namespace_facts found = of.driver.look_at(facts.nsid);
+    if (found == facts) {
+      seen_ = now;
+      return 0;
+    }
+    if (found.nblocks == 0) {
       *why = "the namespace " + name + " is not active any more";
       return -ENODEV;
     }
-    if (*found == facts) return 0;
-    *why = "the namespace " + name + " has " + blocks_of(*found) + " now, and had " + blocks_of(facts) +
+    *why = "the namespace " + name + " has " + blocks_of(found) + " now, and had " + blocks_of(facts) +
            " when it was mounted: mount it again";
     return -ESTALE;
   } catch (const std::system_error& gone) {

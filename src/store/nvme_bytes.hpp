@@ -2,6 +2,7 @@
 // The bytes of files that are made of namespaces of NVMe controllers: how the host reads, writes and flushes them, and where
 // kernels find them (docs/design/nvme.md, "Where a file's bytes lie").
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -32,13 +33,19 @@ struct nvme_namespace {
   nvme_namespace(nvme_device& device, const nvme::namespace_facts& seen, std::string named)
       : of(device), facts(seen), name(std::move(named)) {}
 
-  // Whether it is so still: 0, or -errno and why not. Asks the controller.
-  int check(std::string* why) const;
+  // Whether it is so still: 0, or -errno and why not. Asks the controller, unless that was done a moment ago: else programs that
+  // open thousands of files would wait for its admin queue, which takes one command at a time.
+  int check(std::string* why);
 
   nvme_device& of;
   const nvme::namespace_facts facts;
   const std::string name;
   const nvme::namespace_layout* layout = nullptr;  // for kernels; null: it cannot be used
+
+ private:
+  static constexpr std::chrono::milliseconds believed_for{10};
+  std::mutex mutex_;
+  std::optional<std::chrono::steady_clock::time_point> seen_;  // when it was so
 };
 
 // Bytes of a namespace that lie together. They begin and end with blocks.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "gpufs/nvme/detail/file_layout.hpp"
 
@@ -291,6 +292,27 @@ TEST(nvme_stripes, of_which_a_controller_is_lost_are_an_error_where_it_is_missin
   EXPECT_GE(got[other].value, 0);
   EXPECT_FALSE(on.files->recovered(0).lost);
   EXPECT_TRUE(on.files->recovered(1).lost);
+}
+
+TEST(nvme_volumes, that_are_opened_ask_for_each_namespace_once_and_believe_it_for_a_moment) {
+  using std::chrono::milliseconds, std::chrono::steady_clock;
+  const auto soft = soft_disk({.nblocks = 64, .nnamespaces = 8});
+  const disk_array on({soft}, {{"all", nvme_volume_kind::stripe, {"n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"}, page}});
+  const auto asked_by = [&](int nopens) {
+    const std::uint64_t before = soft->done().admin_commands;
+    for (int i = 0; i < nopens; ++i) {
+      int error = 0;
+      EXPECT_TRUE(on.files->open("all", O_RDONLY, &error)) << error;
+    }
+    return soft->done().admin_commands - before;
+  };
+  EXPECT_EQ(asked_by(1), 8u);
+  const auto begin = steady_clock::now();
+  const std::uint64_t n = asked_by(200);
+  const auto ntimes = (steady_clock::now() - begin) / milliseconds(10) + 1;
+  EXPECT_LE(n, 8 * static_cast<std::uint64_t>(ntimes));
+  std::this_thread::sleep_for(milliseconds(11));
+  EXPECT_EQ(asked_by(1), 8u);
 }
 
 TEST(nvme_volumes, whose_parts_do_not_fit_are_refused_with_a_remedy) {

@@ -27,7 +27,8 @@ namespace gpufs::store {
 // first. A read that fails is tried of the other copies.
 // Errors of an open: flags and paths as in posix_store.hpp's table; -ENOENT, no such namespace, partition or volume (nor is one
 // made by O_CREAT); -EOPNOTSUPP, its blocks have metadata or protection, or a controller grants no second queue to write by;
-// -EBUSY, to write what a mirror has a copy in; -ESTALE, it has another size or format by now than when the store was made;
+// -EBUSY, to write what a mirror has a copy in; -ESTALE, it has another size or format by now than when the store was made
+// (what an open found to be so is believed for 10 ms, and reads of what is not there any more are errors meanwhile);
 // -ENODEV, the controller is lost. Of a read: nvme/detail/blocks.hpp's, as -ENXIO beyond the end of a namespace that has shrunk,
 // -EIO, or -ETIMEDOUT after the mount's io_timeout.
 class nvme_store final : public store {

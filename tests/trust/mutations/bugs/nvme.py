@@ -406,6 +406,14 @@ BUGS = (
         "nvme_mirrors.of_which_a_copy_is_left_out_give_the_others_all_the_time",
     ),
     volumes(
+        "nvme_each_open_asks_the_controller",
+        "each open asks for the namespaces, so that many wait for the admin queue",
+        VOLUME_BYTES,
+        "if (seen_ && now - *seen_ < believed_for &&",
+        "if (seen_ && now - *seen_ < 0 * believed_for &&",
+        "nvme_volumes.that_are_opened_ask_for_each_namespace_once_and_believe_it_for_a_moment",
+    ),
+    volumes(
         "nvme_copy_without_memory_ends_the_call",
         "a copy of a mirror that finds no memory keeps the others from being written",
         VOLUME_BYTES,
