@@ -9,6 +9,7 @@ namespace gpufs::nvme {
 namespace {
 
 constexpr std::uint64_t most_table_nbytes = 1 << 20;
+constexpr std::size_t most_why_nbytes = 500;
 
 template <class T>
 T field(std::span<const std::byte> bytes, std::size_t offset) {
@@ -52,6 +53,7 @@ class reader {
       take_mbr(mbr);
     }
     drop_wrong_ones();
+    drop_too_many();
     return {std::move(all_), std::move(why_)};
   }
 
@@ -133,10 +135,22 @@ class reader {
       }
       if (furthest == nullptr || each.first + each.nblocks > furthest->first + furthest->nblocks) furthest = &each;
     }
-    std::erase_if(all_, [&](const partition& each) { return std::find(meet.begin(), meet.end(), each.number) != meet.end(); });
+    std::sort(meet.begin(), meet.end());
+    std::erase_if(all_, [&](const partition& each) { return std::binary_search(meet.begin(), meet.end(), each.number); });
+  }
+  void drop_too_many() {
+    if (all_.size() <= most_partitions) return;
+    const std::string first = std::to_string(all_[most_partitions].number);
+    all_.erase(all_.begin() + most_partitions, all_.end());
+    why_.insert(0, "partitions from number " + first + " on are not there, as " + std::to_string(most_partitions) +
+                       " of a namespace are the most" + (why_.empty() ? "" : "; "));
   }
 
-  void say(const std::string& what) { why_ += (why_.empty() ? "" : "; ") + what; }
+  void say(const std::string& what) {
+    if (why_.size() > most_why_nbytes) return;
+    why_ += (why_.empty() ? "" : "; ") + what;
+    if (why_.size() > most_why_nbytes) why_.replace(most_why_nbytes, std::string::npos, " ...");
+  }
 
   const std::uint64_t nblocks_;
   const std::uint32_t block_nbytes_;

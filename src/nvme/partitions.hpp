@@ -17,9 +17,12 @@ struct partition {
   bool operator==(const partition&) const = default;
 };
 
+inline constexpr std::size_t most_partitions = 1024;  // each is a file; a table may have 8,192
+
 struct partition_table {
-  std::vector<partition> all;  // by number; none meets another, and all lie where partitions may
-  std::string why;             // what of the table is not there, and why not; empty: nothing, or there is no table
+  std::vector<partition> all;  // by number, most_partitions at most; none meets another, and all lie where partitions may
+  // What of the table is not there, and why not, in some hundred characters; empty: nothing, or there is no table.
+  std::string why;
 };
 
 // Reads the table of a namespace of nblocks blocks of block_nbytes bytes by read(lba, bytes) -> 0 or -errno, whole blocks. A GPT

@@ -231,17 +231,4 @@ std::vector<std::string> nvme_bytes::left_out() const {
   return names;
 }
 
-bool nvme_bytes::meets(const nvme_bytes& other) const {
-  for (const auto& column : columns_) {
-    for (std::uint32_t i = 0; i < column->ncopies(); ++i) {
-      for (const auto& theirs : other.columns_) {
-        for (std::uint32_t k = 0; k < theirs->ncopies(); ++k) {
-          if (column->part(i).meets(theirs->part(k))) return true;
-        }
-      }
-    }
-  }
-  return false;
-}
-
 }  // namespace gpufs::store

@@ -120,7 +120,6 @@ class nvme_bytes {
   bool has_host_queues() const;  // of each of its controllers
   int check(std::string* why);
   std::vector<std::string> left_out() const;
-  bool meets(const nvme_bytes& other) const;  // whether they have bytes in common
 
  private:
   const std::vector<std::shared_ptr<nvme_column>> columns_;

@@ -66,13 +66,34 @@ struct nvme_store::state {
       }
     }
     for (const nvme_volume& each : made_of_them) add(each);
-    for (known_file& one : files) {
-      for (std::size_t i = 0; i < files.size(); ++i) {
-        known_file& other = files[i];
-        if (&one == &other || one.bytes == nullptr || other.bytes == nullptr || !one.bytes->meets(*other.bytes)) continue;
-        one.others.push_back(&other);
-        one.inodes.push_back(i + 1);
+    introduce();
+  }
+
+  // Files that have bytes in common to each other.
+  void introduce() {
+    struct piece {
+      const nvme_part* part;
+      std::size_t file;
+    };
+    std::map<const nvme_namespace*, std::vector<piece>> of_spaces;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      if (files[i].bytes == nullptr) continue;
+      for (const auto& column : files[i].bytes->columns()) {
+        for (std::uint32_t k = 0; k < column->ncopies(); ++k) of_spaces[column->part(k).space].push_back({&column->part(k), i});
       }
+    }
+    std::set<std::pair<std::size_t, std::size_t>> meet;
+    for (auto& [space, pieces] : of_spaces) {
+      std::sort(pieces.begin(), pieces.end(), [](const piece& a, const piece& b) { return a.part->begin < b.part->begin; });
+      for (auto one = pieces.begin(); one != pieces.end(); ++one) {
+        for (auto other = one + 1; other != pieces.end() && one->part->meets(*other->part); ++other) {
+          if (one->file != other->file) meet.insert({{one->file, other->file}, {other->file, one->file}});
+        }
+      }
+    }
+    for (const auto& [one, other] : meet) {
+      files[one].others.push_back(&files[other]);
+      files[one].inodes.push_back(other + 1);
     }
   }
 
@@ -146,7 +167,7 @@ struct nvme_store::state {
     const auto found = without_partitions.find(name.substr(0, name.find('p')));
     if (found != without_partitions.end() && !found->second.empty()) return found->first + ": " + found->second;
     std::string all;
-    for (const known_file& each : files) all += (all.empty() ? "" : ", ") + each.name;
+    for (auto each = files.begin(); each != files.end() && all.size() < 200; ++each) all += (all.empty() ? "" : ", ") + each->name;
     return "there is no such namespace, partition or volume; there are " + (all.size() < 200 ? all : all.substr(0, 200) + " ...");
   }
   known_file& file(std::int64_t number) { return files[static_cast<std::size_t>(number) - 1]; }

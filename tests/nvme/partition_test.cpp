@@ -121,6 +121,29 @@ TEST(nvme_partitions, that_are_out_of_range_or_meet_are_left_out_and_others_are_
   expect_says(meet, "partitions 1 and 4 have blocks in common");
 }
 
+TEST(nvme_partitions, of_a_large_table_are_its_first_and_what_is_said_stays_short) {
+  const auto large = [](std::uint64_t apart, std::uint64_t nblocks) {
+    table_image made(10'000, 512);
+    made.nentries = 1500;
+    std::vector<table_image::entry> entries;
+    for (std::uint64_t i = 0; i < made.nentries; ++i) {
+      entries.push_back({made.first_usable() + i * apart, made.first_usable() + i * apart + nblocks - 1});
+    }
+    made.put_gpt(entries);
+    return read(made);
+  };
+  const partition_table got = large(2, 1);
+  ASSERT_EQ(got.all.size(), 1024u);
+  EXPECT_EQ(got.all.front().number, 1u);
+  EXPECT_EQ(got.all.back().number, 1024u);
+  EXPECT_EQ(got.why, "partitions from number 1025 on are not there, as 1024 of a namespace are the most");
+  const partition_table meeting = large(2, 3);
+  EXPECT_EQ(meeting.all, std::vector<partition>{});
+  expect_says(meeting, "partitions 1 and 2 have blocks in common");
+  EXPECT_LT(meeting.why.size(), 520u);
+  EXPECT_EQ(meeting.why.substr(meeting.why.size() - 4), " ...");
+}
+
 TEST(nvme_partitions, of_an_mbr_are_its_primary_ones) {
   table_image image(1000, 512);
   image.put_mbr_entry(0, 0x83, 10, 90, 0x80);

@@ -38,11 +38,12 @@ struct table_image {
     put(510, std::uint16_t{0xaa55});
   }
 
-  // Both tables of a GPT: entry i has blocks first to last; {0, 0} is unused. The entries' array is of 128 entries.
+  // Both tables of a GPT: entry i has blocks first to last; {0, 0} is unused. The entries' array is of nentries.
   struct entry {
     std::uint64_t first, last;
   };
-  static constexpr std::uint32_t entry_nbytes = 128, nentries = 128;
+  static constexpr std::uint32_t entry_nbytes = 128;
+  std::uint32_t nentries = 128;
   std::uint64_t array_nblocks() const { return (entry_nbytes * nentries + block - 1) / block; }
   std::uint64_t first_usable() const { return 2 + array_nblocks(); }
   std::uint64_t last_usable() const { return nblocks - 2 - array_nblocks(); }

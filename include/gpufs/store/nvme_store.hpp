@@ -16,13 +16,13 @@ namespace gpufs::store {
 
 // Host only, any thread. Takes controllers over, whose only driver it is, and gives them back when the store and all its files have
 // ended. Namespace 3 is the file "n3" of the root, with the namespace's size; of several controllers that of the second one is
-// "c1n3". Partition 2 of its table (GPT, or primary ones of an MBR, as they were when the store was made) is "n3p2". A volume is a
-// file by its name. Files that are opened for reading are of kind nvme: a kernel's lanes that miss a page send commands for its
-// blocks, and no thread of the host is on the way. Files that are opened for writing, which takes options.writable, are read and
-// written by the host's threads, with queues of the host's own; fsync sends Flush to all that the file lies on. What writes a part
-// of a block reads the block first. Sizes stay: -ENOSPC for what is written behind the end, -EINVAL for another size, and for
-// O_TRUNC. Whoever writes a namespace, as any file, ends the versions of all files on it.
-// A mirror is written to all copies. One that cannot be written or flushed while another one can, or has another size or format by
+// "c1n3". Partition 2 of its table (GPT, or primary ones of an MBR, as they were when the store was made; 1,024 at most) is "n3p2".
+// A volume is a file by its name. Files that are opened for reading are of kind nvme: a kernel's lanes that miss a page send
+// commands for its blocks, and no thread of the host is on the way. Files that are opened for writing, which takes
+// options.writable, are read and written by the host's threads, with queues of the host's own; fsync sends Flush to all that the
+// file lies on. What writes a part of a block reads the block first. Sizes stay: -ENOSPC for what is written behind the end,
+// -EINVAL for another size, and for O_TRUNC. Whoever writes a namespace, as any file, ends the versions of all files on it. A
+// mirror is written to all copies. One that cannot be written or flushed while another one can, or has another size or format by
 // now, is left out: this store reads it no more, and nothing on it says so, so that whoever makes a store of it again copies it
 // first. A read that fails is tried of the other copies.
 // Errors of an open: flags and paths as in posix_store.hpp's table; -ENOENT, no such namespace, partition or volume (nor is one

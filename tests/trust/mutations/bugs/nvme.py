@@ -365,6 +365,15 @@ BUGS = (
         "nvme_partitions",
         "nvme_partitions.come_from_the_backup_where_the_first_header_or_its_entries_are_damaged",
     ),
+    Bug(
+        "nvme_table_has_any_length",
+        "each of thousands of entries of a partition table is a file",
+        "src/nvme/partitions.cpp",
+        "if (all_.size() <= most_partitions) return;",
+        "if (all_.size() <= most_table_nbytes) return;",
+        "nvme_partitions",
+        "nvme_partitions.of_a_large_table_are_its_first_and_what_is_said_stays_short",
+    ),
     volumes(
         "nvme_other_names_keep_their_version",
         "who reads bytes that are written by another name is not told",
