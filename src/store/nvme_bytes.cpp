@@ -9,11 +9,12 @@
 #include <system_error>
 
 namespace gpufs::store {
-namespace {
 
 std::string blocks_of(const nvme::namespace_facts& facts) {
   return std::to_string(facts.nblocks) + " blocks of " + std::to_string(facts.block_nbytes) + " bytes";
 }
+
+namespace {
 
 void keep_first(int& error, int next) {
   if (error == 0) error = next;

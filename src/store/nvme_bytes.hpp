@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,8 @@
 
 namespace gpufs::store {
 
+inline constexpr std::uint64_t most_file_nbytes = std::numeric_limits<std::int64_t>::max();  // offsets have a sign
+
 struct nvme_device {
   nvme_device(simt::platform& machine, std::shared_ptr<nvme::controller_access> to, const nvme::controller_options& options)
       : access(std::move(to)), driver(*access, machine, options) {}
@@ -27,6 +30,8 @@ struct nvme_device {
   std::shared_ptr<nvme::controller_access> access;
   nvme::controller driver;
 };
+
+std::string blocks_of(const nvme::namespace_facts& facts);  // how many, in words
 
 // A namespace, as it was when the store was made.
 struct nvme_namespace {

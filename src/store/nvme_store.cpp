@@ -99,8 +99,15 @@ struct nvme_store::state {
 
   // With its partitions.
   void add(nvme_namespace& space) {
-    const std::uint64_t block = space.facts.block_nbytes, nbytes = space.facts.nblocks * block;
+    const std::uint64_t block = space.facts.block_nbytes;
+    const bool fits = block == 0 || space.facts.nblocks <= most_file_nbytes / block;
+    const std::uint64_t nbytes = fits ? space.facts.nblocks * block : 0;
     known_file& made = add(space.name, nbytes);
+    if (!fits) {
+      made.error = -EOPNOTSUPP;
+      made.why = "the namespace says that it has " + blocks_of(space.facts) + ", which no file can have";
+      return;
+    }
     try {
       space.layout = space.of.driver.open(space.facts.nsid);
     } catch (const std::system_error& error) {

@@ -101,7 +101,9 @@ std::shared_ptr<nvme_bytes> nvme_volumes::make(const nvme_volume& as, const std:
   }
   std::uint32_t shift = 0;
   while (1u << shift < as.unit_nbytes) ++shift;
-  return std::make_shared<nvme_bytes>(columns, shift, is_mirror ? least : parts.size() * (least >> shift << shift), memory);
+  if (!is_mirror) least = least >> shift << shift;
+  if (least > most_file_nbytes / columns.size()) refuse(as, "it would have more bytes than a file can have: choose smaller parts");
+  return std::make_shared<nvme_bytes>(columns, shift, columns.size() * least, memory);
 }
 
 }  // namespace gpufs::store

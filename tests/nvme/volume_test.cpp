@@ -301,6 +301,37 @@ TEST(nvme_stripes, of_which_a_controller_is_lost_are_an_error_where_it_is_missin
   EXPECT_TRUE(on.files->recovered(1).lost);
 }
 
+TEST(nvme_volumes, are_no_longer_than_a_file_can_be) {
+  const auto files_of = [](std::uint64_t nblocks, const std::vector<nvme_volume>& volumes) {
+    const store::nvme_store::controllers all{soft_disk({.nblocks = 64, .hole = nblocks}),
+                                             soft_disk({.nblocks = 64, .hole = nblocks})};
+    return std::make_unique<store::nvme_store>(simt::this_platform(), all, nvme::controller_options{.nqueues = 1}, volumes);
+  };
+  const auto nbytes_of = [](store::nvme_store& files, const char* path) {
+    store::path_status now;
+    EXPECT_EQ(files.status(path, false, &now), 0);
+    return now.nbytes;
+  };
+  for (const std::uint64_t nblocks : {std::uint64_t{1} << 54, std::uint64_t{1} << 55, ~std::uint64_t{0} - 64}) {
+    const auto files = files_of(nblocks, {});
+    EXPECT_EQ(nbytes_of(*files, "c0n1"), 0);
+    int error = 0;
+    std::string why;
+    EXPECT_FALSE(files->open_explained("c0n1", O_RDONLY, &error, &why));
+    EXPECT_EQ(error, -EOPNOTSUPP);
+    EXPECT_EQ(why,
+              "the namespace says that it has " + std::to_string(nblocks + 64) + " blocks of 512 bytes, which no file can have");
+  }
+  const nvme_volume stripe{"all", nvme_volume_kind::stripe, {"c0n1", "c1n1"}, page};
+  EXPECT_EQ(nbytes_of(*files_of(std::uint64_t{1} << 52, {stripe}), "all"), std::int64_t{2} * ((std::int64_t{1} << 61) + 64 * 512));
+  try {
+    files_of(std::uint64_t{1} << 53, {stripe});
+    ADD_FAILURE() << "it was made";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find("more bytes than a file can have: choose smaller parts"), std::string::npos);
+  }
+}
+
 TEST(nvme_volumes, that_are_opened_ask_for_each_namespace_once_and_believe_it_for_a_moment) {
   using std::chrono::milliseconds, std::chrono::steady_clock;
   const auto soft = soft_disk({.nblocks = 64, .nnamespaces = 8});

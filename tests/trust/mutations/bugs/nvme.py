@@ -415,6 +415,14 @@ BUGS = (
         "nvme_mirrors.of_which_a_copy_is_left_out_give_the_others_all_the_time",
     ),
     volumes(
+        "nvme_namespace_of_any_size",
+        "a namespace that says that it has more bytes than offsets reach is a file of another size",
+        "src/store/nvme_store.cpp",
+        "const bool fits = block == 0 ||",
+        "const bool fits = block != 0 ||",
+        "nvme_volumes.are_no_longer_than_a_file_can_be",
+    ),
+    volumes(
         "nvme_each_open_asks_the_controller",
         "each open asks for the namespaces, so that many wait for the admin queue",
         VOLUME_BYTES,
