@@ -21,16 +21,22 @@ namespace gpufs::store {
 // commands for its blocks, and no thread of the host is on the way. Files that are opened for writing, which takes
 // options.writable, are read and written by the host's threads, with queues of the host's own; fsync sends Flush to all that the
 // file lies on. What writes a part of a block reads the block first. Sizes stay: -ENOSPC for what is written behind the end,
-// -EINVAL for another size, and for O_TRUNC. Whoever writes a namespace, as any file, ends the versions of all files on it. A
-// mirror is written to all copies. One that cannot be written or flushed while another one can, or has another size or format by
+// -EINVAL for another size, and for O_TRUNC. Whoever writes a namespace, as any file, ends the versions of all files on it, of
+// which the kernels of its own mount are told. Those of another mount of the same store read on, old bytes or new ones: make one
+// mount.
+//
+// A mirror is written to all copies. One that cannot be written or flushed while another one can, or has another size or format by
 // now, is left out: this store reads it no more, and nothing on it says so, so that whoever makes a store of it again copies it
 // first. A read that fails is tried of the other copies.
+//
 // Errors of an open: flags and paths as in posix_store.hpp's table; -ENOENT, no such namespace, partition or volume (nor is one
-// made by O_CREAT); -EOPNOTSUPP, its blocks have metadata or protection, or a controller grants no second queue to write by;
-// -EBUSY, to write what a mirror has a copy in; -ESTALE, it has another size or format by now than when the store was made
-// (what an open found to be so is believed for 10 ms, and reads of what is not there any more are errors meanwhile);
-// -ENODEV, the controller is lost. Of a read: nvme/detail/blocks.hpp's, as -ENXIO beyond the end of a namespace that has shrunk,
-// -EIO, or -ETIMEDOUT after the mount's io_timeout.
+// made by O_CREAT); -EOPNOTSUPP, its blocks have metadata or protection, it says that it has 2^63 bytes or more, or a controller
+// grants no second queue to write by; -EBUSY, to write what a mirror has a copy in, or to read or write what has bytes of another
+// file that is open for writing; -EAGAIN (of a mount), to read what was written by another name each of ten times that it was
+// opened; -ESTALE, it has another size or format by now than when the store was made (what an open found to be so is believed for
+// 10 ms, and reads of what is not there any more are errors meanwhile); -ENODEV, the controller is lost. Of a read:
+// nvme/detail/blocks.hpp's, as -ENXIO beyond the end of a namespace that has shrunk, -EIO, or -ETIMEDOUT after the mount's
+// io_timeout.
 class nvme_store final : public store {
  public:
   // machine: whose kernels read; it must outlive the store and its files. options.nhost_queues need not be set. Throws
