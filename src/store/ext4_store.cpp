@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -213,6 +214,7 @@ class ext4_store final : public store {
 }  // namespace
 
 std::unique_ptr<store> make_ext4_store(simt::platform& machine, std::shared_ptr<store> device, const ext4_options& options) {
+  if (device == nullptr) throw std::invalid_argument("gpufs: an ext4 file system needs the store that its device is a file of");
   return std::make_unique<ext4_store>(std::make_shared<ext4_state>(machine, std::move(device), options));
 }
 

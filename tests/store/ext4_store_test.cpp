@@ -586,6 +586,10 @@ TEST_F(ext4, of_a_device_whose_reads_throw_throws_that_and_goes_on) {
   EXPECT_GE(nthrown, 6) << "superblock, groups, inodes, directories, a map";
 }
 
+TEST_F(ext4, of_no_device_says_so) {
+  EXPECT_THROW((void)store::make_ext4_store(simt::this_platform(), nullptr), std::invalid_argument);
+}
+
 TEST_F(ext4, with_damaged_directories_gives_an_error) {
   image_.dir.add("tree/d/name", 100, 1);
   image_.dir.add("tree/other", 100, 1);

@@ -34,7 +34,8 @@ struct ext4_options {
 // Throws std::system_error, whose words say what helps: ENOSYS, gpufs was built without libext2fs; EINVAL, there is no such file
 // system, or the device may be written; EOPNOTSUPP, it has features or a revision that are not understood; EUCLEAN, its superblock
 // or its groups are damaged, or Linux has noted errors; EROFS, its journal must be replayed first; EBUSY, it was not unmounted;
-// ENXIO, the device is smaller than the file system; and what opening or reading `file` gives.
+// ENXIO, the device is smaller than the file system; and what opening or reading `file` gives. std::invalid_argument:
+// no device.
 std::unique_ptr<store> make_ext4_store(simt::platform& machine, std::shared_ptr<store> device, const ext4_options& options = {});
 
 }  // namespace gpufs::store
