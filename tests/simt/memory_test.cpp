@@ -96,6 +96,38 @@ TEST(copies, by_a_tile) { check_copies<tile<4>>(); }
 TEST(copies, by_a_warp) { check_copies<warp>(); }
 TEST(copies, by_a_block) { check_copies<block>(); }
 
+template <class Group>
+struct zero_kernel {
+  const job* jobs;
+  unsigned njobs;
+  unsigned char* dst;
+  GPUFS_DEVICE void operator()() const {
+    const Group group{};
+    const unsigned per_block = block_size() / group.size();
+    for (unsigned i = block_rank() * per_block + group_index(group); i < njobs; i += grid_size() * per_block) {
+      zero_bytes(group, dst + std::size_t{i} * room + jobs[i].dst_offset, jobs[i].nbytes);
+    }
+  }
+};
+template <class Group>
+void check_zeros() {
+  const std::vector<job> host_jobs = all_jobs();
+  const device_array<job> jobs(host_jobs);
+  const device_array<unsigned char> dst(std::vector<unsigned char>(host_jobs.size() * room, 1));
+  launch({.grid = 4, .block = 64}, zero_kernel<Group>{jobs.get(), static_cast<unsigned>(host_jobs.size()), dst.get()});
+  const auto found = dst.read();
+  for (std::size_t i = 0; i < host_jobs.size(); ++i) {
+    const job& j = host_jobs[i];
+    for (std::uint32_t b = 0; b < room; ++b) {
+      const bool inside = b >= j.dst_offset && b < j.dst_offset + j.nbytes;
+      ASSERT_EQ(found[i * room + b], inside ? 0 : 1) << "byte " << b << " of " << j.nbytes << " from " << j.dst_offset << " on";
+    }
+  }
+}
+TEST(zeros, are_set_by_a_thread) { check_zeros<thread>(); }
+TEST(zeros, are_set_by_a_tile) { check_zeros<tile<4>>(); }
+TEST(zeros, are_set_by_a_block) { check_zeros<block>(); }
+
 // Every group copies pages of several sizes to one place, or to two.
 constexpr unsigned nsizes = 4;
 GPUFS_HOST_DEVICE constexpr std::uint32_t size_of_page(std::size_t i) { return i == 0 ? 16 : i == 1 ? 512 : i == 2 ? 1040 : 4096; }

@@ -125,6 +125,13 @@ GPUFS_DEVICE int copy_to_host(Group group, void* host_dst, const void* src, std:
   return detail::copy_to_host(group, host_dst, src, nbytes);
 }
 
+// Collective. Sets device memory, any alignment, to zeros: by stores of 16 bytes, all that lie so. Or memory of its own for a group
+// of one thread. The caller syncs the group before anybody reads them.
+template <class Group>
+GPUFS_DEVICE void zero_bytes(Group group, void* to, std::size_t nbytes) {
+  detail::zero_bytes(group, to, nbytes);
+}
+
 // Compares 32 bytes of device memory, aligned to 16, with `twin`, and returns a set bit for each byte that differs. `twin` becomes
 // equal to the bytes compared. Others may write `changing` meanwhile; each of its bytes is loaded once.
 GPUFS_DEVICE std::uint32_t take_differences(const void* changing, void* twin) { return detail::take_differences(changing, twin); }

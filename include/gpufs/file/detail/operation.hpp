@@ -141,7 +141,7 @@ namespace detail {
 // A page's bytes beyond the end of the file. All lanes call.
 template <class Group>
 GPUFS_DEVICE void zero_rest(Group group, std::byte* frame, std::uint32_t nbytes, std::uint32_t page_nbytes) {
-  for (std::uint32_t i = nbytes + group.rank(); i < page_nbytes; i += group.size()) frame[i] = std::byte{0};
+  if (nbytes < page_nbytes) simt::zero_bytes(group, frame + nbytes, page_nbytes - nbytes);
 }
 
 // Whether the payload has the whole page that was asked for.

@@ -31,7 +31,7 @@ GPUFS_DEVICE int read_file(std::uint32_t lanes, const file_layout& file, std::ui
     extent_run found{false, offset + done, nbytes - done};
     if (file.extents != nullptr) found = find_extent(file.extents, file.nextents, found.begin, found.nbytes);
     if (found.is_zeros) {
-      for (std::uint64_t i = group.rank(); i < found.nbytes; i += group.size()) to[done + i] = std::byte{0};
+      simt::zero_bytes(group, to + done, found.nbytes);
       done += found.nbytes;
       continue;
     }

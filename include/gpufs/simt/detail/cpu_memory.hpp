@@ -100,6 +100,10 @@ template <class Group>
 int copy_to_host(Group group, void* dst, const void* src, std::size_t nbytes) {
   return group.broadcast(group.leader() ? cpu_copy_to_host(dst, src, nbytes) : 0);
 }
+template <class Group>
+void zero_bytes(Group group, void* to, std::size_t nbytes) {
+  if (group.leader()) std::memset(to, 0, nbytes);
+}
 inline std::uint32_t take_differences(const void* changing, void* twin) {
   unsigned char now[32];
   cpu_copy_changing(now, changing, sizeof now);

@@ -153,6 +153,21 @@ __device__ inline void copy_with(Group group, void* to, const void* from, std::s
   group.sync();
 }
 
+template <class Group>
+__device__ inline void zero_bytes(Group group, void* to, std::size_t nbytes) {
+  auto* const dst = static_cast<unsigned char*>(to);
+  const unsigned rank = group.rank(), size = group.size();
+  std::size_t head = (0 - reinterpret_cast<std::uintptr_t>(dst)) & (sizeof(vec16) - 1);
+  if (head > nbytes) head = nbytes;
+  const std::size_t nwords = (nbytes - head) / sizeof(vec16), done = head + nwords * sizeof(vec16);
+#pragma unroll 1
+  for (std::size_t i = rank; i < head; i += size) dst[i] = 0;
+#pragma unroll 1
+  for (std::size_t i = rank; i < nwords; i += size) store_word(reinterpret_cast<vec16*>(dst + head) + i, vec16{});
+#pragma unroll 1
+  for (std::size_t i = done + rank; i < nbytes; i += size) dst[i] = 0;
+}
+
 // The compiler cannot see that an address which was a number points to global memory, and a generic load takes longer. It is
 // volatile, because other assembly says when the page may be gone.
 template <class T>

@@ -459,8 +459,8 @@ BUGS = (
         "nvme_holes_keep_what_was_there",
         "holes of a file have what the frame had before",
         "include/gpufs/nvme/detail/read_file.hpp",
-        "to[done + i] = std::byte{0};",
-        "to[done + i] = to[done + i];",
+        "simt::zero_bytes(group, to + done, found.nbytes);",
+        "simt::zero_bytes(group, to + done, 0 * found.nbytes);",
         "files_are_read_by_kernels_and_by_no_thread_of_the_host",
     ),
     ext4(
