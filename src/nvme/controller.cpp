@@ -243,6 +243,7 @@ std::vector<namespace_facts> controller::namespaces_locked() {
   std::memcpy(ids.data(), page_.data(), bus_page_nbytes);
   ids.erase(std::find(ids.begin(), ids.end(), 0u), ids.end());
   std::vector<namespace_facts> found;
+  found.reserve(ids.size());
   for (const std::uint32_t id : ids) found.push_back(look_at_locked(id));
   return found;
 }
