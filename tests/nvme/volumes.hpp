@@ -74,12 +74,11 @@ struct disk_array {
   }
   // Of a pwrite and the fsync after it.
   std::int64_t write(const char* path, const std::vector<std::byte>& bytes, std::int64_t offset) const {
-    return with(path, O_RDWR,
-                [&](script& s) {
-                  s.pwrite(0, bytes, offset);
-                  s.fsync(0);
-                })[2]
-        .value;
+    const auto got = with(path, O_RDWR, [&](script& s) {
+      s.pwrite(0, bytes, offset);
+      s.fsync(0);
+    });
+    return got[1].value < 0 ? got[1].value : got[2].value;
   }
   bool log_has(const std::string& words) const {
     for (const std::string& line : fs->log()) {
