@@ -14,7 +14,7 @@ def public_headers() -> set[str]:
     found: set[str] = set()
     for line in (ROOT / "docs/reference/headers.md").read_text().splitlines():
         folder = Path("gpufs")
-        for name in re.findall(r"`([a-z_/]+\.hp?p?)`", line):
+        for name in re.findall(r"`([a-z0-9_/]+\.hp?p?)`", line):
             path = Path(name) if name.startswith("gpufs/") else folder / name
             if not name.startswith("gpufs/") and not (ROOT / "include" / path).exists():
                 path = Path("gpufs") / name
