@@ -85,7 +85,8 @@ std::vector<int> nvme_column::each_copy(Work work) const {
   return errors;
 }
 
-// Of several copies the bytes are one call's while it lives.
+// Of several copies the bytes are one call's while it lives. Who waits for it waits no longer than its commands may take, each of
+// which has the controller's host_timeout_ns.
 class nvme_column::turn {
  public:
   turn(nvme_column& of, const range& mine) : of_(of), mine_(mine) {

@@ -11,6 +11,7 @@ from . import (
     host,
     lex,
     nvme,
+    nvme_files,
     par,
     par_files,
     pointer,
@@ -40,4 +41,5 @@ BUGS = (
     + words.BUGS
     + host.BUGS
     + nvme.BUGS
+    + nvme_files.BUGS
 )
