@@ -15,6 +15,7 @@
 
 #include "../store/readable_mapping.hpp"
 #include "gpufs/store/store.hpp"
+#include "own_descriptors.hpp"
 
 namespace gpufs::service {
 
@@ -40,7 +41,7 @@ class open_files {
     std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it
     bool chained = false;
     bool once = false;           // open_write_once
-    entry* next_free = nullptr;  // while the entry is free; under its part's lock
+    entry* next_free = nullptr;  // while the entry is free, under its part's lock; while its mapping is to be undone, the table's
     std::unique_ptr<store::open_file> file;
     std::string path;  // kept after the close. It and `generation` change under the lock of the entry's part
     std::uint32_t device_number = 0;
@@ -61,8 +62,12 @@ class open_files {
     }
     std::atomic<bool> awaits_telling{false};  // has asked the teller
     std::atomic<bool> stale_told{false};      // the device has been told, if there is one that can be
-    // A mapping of a file in memory, from the first request for its rows until the file closes. has_no_mapping: it cannot be
-    // mapped.
+    // How many reads of pages there were, up to some that say that it is read often.
+    std::atomic<std::uint32_t> nreads{0};
+    // The workers' descriptors, once it is read often.
+    std::atomic<own_descriptors*> descriptors{nullptr};
+    // A mapping of a file in memory, from the first request for its rows, or once it is read often, until the file closes.
+    // has_no_mapping: it cannot be mapped.
     std::atomic<store::readable_mapping*> mapping{nullptr};
     std::atomic<bool> has_no_mapping{false};
     // Whether its close may take long: its file system may hang, or a mapping of the file must be unmapped.
@@ -175,6 +180,9 @@ class open_files {
   std::string path_of(const entry& e);  // also of one that is free, or is being used again
   // 0 or -EBADF. The file closes with the last reference.
   int close(std::uint32_t handle);
+  // Undoes the mappings of files that have closed, which for a large one takes as long as many reads. So who has closed a file
+  // calls it once nobody waits for that any more. The file's entry is free only then.
+  void undo_mappings();
   // Closes all files; calls closes(entry) before each close.
   void clear(const std::function<void(const entry&)>& closes = {});
   // Up to `most` handles of open pull files, from *cursor on and around.
@@ -220,6 +228,7 @@ class open_files {
   void enter(entry& e, std::uint32_t not_handle, entered& result);
   void add_readers(std::size_t chain, std::uint64_t device, std::uint64_t inode, std::vector<ref>& to);
   void free(entry& e);
+  void give_back(entry& e);
 
   std::uint32_t take_free();
   std::uint32_t take_unused();
@@ -242,6 +251,8 @@ class open_files {
   std::vector<std::unique_ptr<chunk>> owned_;
   std::atomic<std::uint32_t> nused_{0};  // entries that were ever used; grows under the lock
   std::vector<std::uint32_t> pulls_;     // indices of open pull files
+  std::atomic<entry*> to_unmap_{
+      nullptr};  // a list by next_free: closed files whose mappings are to be undone; changes under the lock
 };
 
 }  // namespace gpufs::service

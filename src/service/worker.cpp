@@ -306,6 +306,7 @@ bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocke
   blocked_.operation = operation;
   blocked_calls::enter(blocked_, clock_ns());
   call();
+  core_.open.undo_mappings();  // of what it has closed, after the answer
   return core_.blocked.leave(blocked_);
 }
 

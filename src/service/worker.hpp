@@ -114,11 +114,14 @@ class worker {
                    Call call);
 
   void read_group();
+  void look_how_to_read(open_files::entry& file, std::uint32_t nreads);
   void begin_read(work& w, open_files::entry* file);
   bool begin_copy(work& w);
-  std::int64_t read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset);
-  std::int64_t read_at_once(const store::open_file& file, read_path& how, std::span<const iovec> parts, std::int64_t offset);
+  std::int64_t read_at_once(const store::open_file& file, int fd, read_path& how, std::span<std::byte> to, std::int64_t offset);
+  std::int64_t read_at_once(const store::open_file& file, int fd, read_path& how, std::span<const iovec> parts,
+                            std::int64_t offset);
   bool read_cached(work& w);
+  bool read_mapped(work& w);
   void read_async(work w);
   void read_by_store(work w);
   std::uint32_t take_tag(bool by_store, bool remote);
@@ -128,6 +131,7 @@ class worker {
   void end_read(std::uint32_t tag, std::int64_t result);
   void read_blocking(const work& w);
   void begin_rows(work& w, open_files::entry* file);
+  static store::readable_mapping* mapping_of(open_files::entry& file);
   bool read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets);
   void read_rows(work w, std::span<const std::uint64_t> offsets);
   std::size_t begin_together(std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes, std::byte* to);
@@ -207,6 +211,9 @@ class worker {
   std::vector<work> quick_taken_, writes_taken_, calls_taken_, group_, read_, write_;
   std::vector<std::uint32_t> mask_;
   std::array<std::uint64_t, transport::row_buffers::most_rows> offsets_{};
+  // How the reads of the file in hand are done: by which descriptor, and from which mapping, if any.
+  int reads_by_ = -1;
+  store::readable_mapping* pages_from_ = nullptr;
   std::vector<iovec> parts_;
   std::array<std::byte, 2048> between_{};  // receives bytes between rows
 

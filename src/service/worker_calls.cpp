@@ -214,7 +214,8 @@ std::uint32_t worker::read_along(const work& w, const store::open_file& file, re
   if (!is_asked_for || nbytes == 0 || nbytes > most) return 0;
   std::size_t done = 0;
   while (done < nbytes) {
-    const std::int64_t n = read_at_once(file, how, {payload_of(w) + done, nbytes - done}, static_cast<std::int64_t>(done));
+    const std::int64_t n =
+        read_at_once(file, file.descriptor(), how, {payload_of(w) + done, nbytes - done}, static_cast<std::int64_t>(done));
     if (n <= 0) return 0;
     done += static_cast<std::size_t>(n);
   }

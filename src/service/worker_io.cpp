@@ -43,6 +43,7 @@ bool ended(work& w) {
 void worker::read_group() {
   by_file(group_, [this](std::span<work> reads) {
     open_files::ref file = core_.open.acquire(reads.front().handle);
+    if (file) look_how_to_read(*file.get(), static_cast<std::uint32_t>(reads.size()));
     for (work& w : reads) w.op == opcode::read ? begin_read(w, file.get()) : begin_rows(w, file.get());
     finish(read_);
     read_.clear();
@@ -50,6 +51,35 @@ void worker::read_group() {
   });
   if (nin_flight_ != nby_store_) ring_.submit();
   group_.clear();
+}
+
+// Decides how the next `nreads` reads of the file are done. Small files, and those of which little is read, get no descriptors of
+// the workers' and no mapping, because to have them and to give them back costs as much as some reads.
+void worker::look_how_to_read(open_files::entry& file, std::uint32_t nreads) {
+  constexpr std::uint32_t often = 64;
+  const int shared = file.file->descriptor();
+  reads_by_ = shared;
+  pages_from_ = nullptr;
+  bool maps = false;  // the thread whose reads make it often
+  if (file.nreads.load(std::memory_order_relaxed) < often) {
+    const std::uint32_t before = file.nreads.fetch_add(nreads, std::memory_order_relaxed);
+    if (before >= often || before + nreads < often) return;
+    maps = true;
+  }
+  const bool at_once = file.how.load(std::memory_order_relaxed) != read_path::call;
+  if (!at_once || shared < 0 || file.remote || file.file->alignment() != 1) return;
+  try {
+    // The others go on meanwhile.
+    if (maps || file.mapping.load(std::memory_order_relaxed) != nullptr) pages_from_ = mapping_of(file);
+    own_descriptors* all = file.descriptors.load(std::memory_order_acquire);
+    if (all == nullptr) {
+      auto made = std::make_unique<own_descriptors>(core_.most_workers());
+      // As in mapping_of.
+      if (file.descriptors.compare_exchange_strong(all, made.get(), std::memory_order_acq_rel)) all = made.release();
+    }
+    reads_by_ = all->of(id_, shared);
+  } catch (const std::bad_alloc&) {  // then as a file of which little is read
+  }
 }
 
 // Calls each(works of one file), in any order.
@@ -110,13 +140,15 @@ bool worker::begin_copy(work& w) {
 }
 
 // One read of bytes that are there at once. Returns how many, or -errno; -EAGAIN if they are not there. Sets `how` if the file
-// system turns out to have no RWF_NOWAIT.
-std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, std::span<std::byte> to, std::int64_t offset) {
+// system turns out to have no RWF_NOWAIT. fd: the file's descriptor, or our own.
+std::int64_t worker::read_at_once(const store::open_file& file, int fd, read_path& how, std::span<std::byte> to,
+                                  std::int64_t offset) {
   const iovec part{to.data(), to.size()};
-  return read_at_once(file, how, {&part, 1}, offset);
+  return read_at_once(file, fd, how, {&part, 1}, offset);
 }
-std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, std::span<const iovec> parts, std::int64_t offset) {
-  const int fd = file.descriptor(), nparts = static_cast<int>(parts.size());
+std::int64_t worker::read_at_once(const store::open_file& file, int fd, read_path& how, std::span<const iovec> parts,
+                                  std::int64_t offset) {
+  const int nparts = static_cast<int>(parts.size());
   const off_t at = file.info().begin + offset;
   while (how == read_path::nowait || how == read_path::memory) {
     const ssize_t n =
@@ -132,14 +164,24 @@ std::int64_t worker::read_at_once(const store::open_file& file, read_path& how, 
   return -EAGAIN;
 }
 
+// Loads from a mapping, in place of a call, where that is cheaper: 0.7 us in place of 3 for 4 KiB by 16 threads (an H200's host).
+bool worker::read_mapped(work& w) {
+  const auto offset = static_cast<std::uint64_t>(w.offset);
+  if (pages_from_ == nullptr || !pages_from_->pays(offset, w.nbytes)) return false;
+  if (!pages_from_->gather({&offset, 1}, w.nbytes, payload_of(w))) return false;
+  w.done = w.nbytes;
+  return true;
+}
+
 // True: all of w was read, or all that a live file has. Else w was answered, or is being read asynchronously, or waits for a thread
 // that may block.
 bool worker::read_cached(work& w) {
+  if (read_mapped(w)) return true;
   open_files::entry& file = *w.file;
   const read_path known = file.how.load(std::memory_order_relaxed);
   read_path how = known;
   while (w.done < w.nbytes) {
-    const std::int64_t n = read_at_once(*file.file, how, {payload_of(w) + w.done, w.nbytes - w.done}, w.offset + w.done);
+    const std::int64_t n = read_at_once(*file.file, reads_by_, how, {payload_of(w) + w.done, w.nbytes - w.done}, w.offset + w.done);
     if (how != known) file.how.store(how, std::memory_order_relaxed);
     if (n > 0) {
       w.done += static_cast<std::uint32_t>(n);

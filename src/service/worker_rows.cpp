@@ -72,26 +72,30 @@ void worker::note_missed_rows(const open_files::entry& file, std::span<const std
   }
 }
 
+// The file's mapping, which the first call makes; nullptr if it has none, or if loads from it are not safe now.
+store::readable_mapping* worker::mapping_of(open_files::entry& file) {
+  store::readable_mapping* mapping = file.mapping.load(std::memory_order_acquire);
+  if (mapping != nullptr) return store::readable_mapping::is_guarded() ? mapping : nullptr;
+  if (file.has_no_mapping.load(std::memory_order_relaxed)) return nullptr;
+  const store::file_info& info = file.file->info();
+  const bool asks =
+      !info.live && !file.remote && file.how.load(std::memory_order_relaxed) != read_path::call && file.file->alignment() == 1;
+  auto made = asks ? store::readable_mapping::of(file.file->descriptor(), static_cast<std::size_t>(info.nbytes),
+                                                 static_cast<std::size_t>(info.begin))
+                   : nullptr;
+  if (!made) {
+    file.has_no_mapping.store(true, std::memory_order_relaxed);
+    return nullptr;
+  }
+  // Release: meets the acquire above, and that of the thread that closes the file. If another thread was first, its mapping serves
+  // as well.
+  return file.mapping.compare_exchange_strong(mapping, made.get(), std::memory_order_acq_rel) ? made.release() : mapping;
+}
+
 // Copies the rows from a mapping of the file. Returns whether all of them were there.
 bool worker::read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets) {
-  open_files::entry& file = *w.file;
-  store::readable_mapping* mapping = file.mapping.load(std::memory_order_acquire);
-  if (mapping == nullptr) {
-    if (file.has_no_mapping.load(std::memory_order_relaxed)) return false;
-    const bool asks = !file.remote && file.how.load(std::memory_order_relaxed) != read_path::call && file.file->alignment() == 1;
-    const store::file_info& info = file.file->info();
-    auto made = asks ? store::readable_mapping::of(file.file->descriptor(), static_cast<std::size_t>(info.nbytes),
-                                                   static_cast<std::size_t>(info.begin))
-                     : nullptr;
-    if (!made) {
-      file.has_no_mapping.store(true, std::memory_order_relaxed);
-      return false;
-    }
-    // Release: meets the acquire above, and that of the thread that closes the file. If another thread was first, its mapping
-    // serves as well.
-    if (file.mapping.compare_exchange_strong(mapping, made.get(), std::memory_order_acq_rel)) mapping = made.release();
-  }
-  return mapping->gather(offsets, w.nbytes, row_buffers().rows(w.index));
+  store::readable_mapping* const mapping = mapping_of(*w.file);
+  return mapping != nullptr && mapping->gather(offsets, w.nbytes, row_buffers().rows(w.index));
 }
 
 // Fills parts_ with the first rows that one call can read: they follow each other with little between them, which costs less to
@@ -121,7 +125,7 @@ void worker::read_rows(work w, std::span<const std::uint64_t> offsets) {
     if (how == read_path::nowait || how == read_path::memory) {
       const std::size_t most = may_join ? offsets.size() - i : 1;
       const std::size_t together = begin_together(offsets.subspan(i, most), w.nbytes, rows + i * w.nbytes);
-      n = read_at_once(*file.file, how, parts_, static_cast<std::int64_t>(offsets[i]));
+      n = read_at_once(*file.file, reads_by_, how, parts_, static_cast<std::int64_t>(offsets[i]));
       if (n == 0) n = -ESTALE;  // the file has become shorter
       std::size_t nwhole = 0;
       while (n > 0 && nwhole < together && offsets[i + nwhole] + w.nbytes <= offsets[i] + static_cast<std::uint64_t>(n)) ++nwhole;

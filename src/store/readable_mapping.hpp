@@ -24,15 +24,28 @@ class readable_mapping {
   // cannot be mapped, or has holes (a load would allocate memory for them); or another handler is set.
   static std::unique_ptr<readable_mapping> of(int fd, std::size_t nbytes, std::size_t begin = 0);
 
+  // Whether our handler is still set. Without it, a load beyond the end of a file that was cut ends the process.
+  static bool is_guarded();
+
   // Copies row_nbytes from each offset, one behind the other; all of them lie in the mapping. False: pages of the mapping are gone,
   // so the copies may be wrong; all later calls return false, too. Any thread.
   bool gather(std::span<const std::uint64_t> offsets, std::size_t row_nbytes, std::byte* to);
 
+  // Whether a copy of this part, which lies in the mapping, is cheaper by loads than by pread(2). The first loads of a block of 64
+  // KiB fault, and the system then maps the whole block; that costs about as much as loads save in three reads of 4 KiB. So the
+  // answer is yes where each block of the part was asked about `reads_before_loads` times before. Any thread.
+  bool pays(std::uint64_t offset, std::size_t nbytes);
+
  private:
+  static constexpr unsigned block_shift = 16;  // what a kernel maps at a fault by default (fault_around_bytes)
+  static constexpr std::uint8_t reads_before_loads = 3;
+
   readable_mapping(unique_mmap memory, std::size_t end, std::size_t begin);
 
-  unique_mmap memory_;  // from byte 0 of the file on
-  std::size_t begin_;
+  unique_mmap memory_;       // from byte 0 of the file on
+  std::size_t begin_, end_;  // in the file
+  // How often pays() was asked about each block, up to reads_before_loads; a count may be lost.
+  std::unique_ptr<std::atomic<std::uint8_t>[]> nasked_;
   std::atomic<bool> is_cut_{false};               // written by the handler
   std::atomic<std::uintptr_t>* known_ = nullptr;  // the place in which the handler finds the mapping; 0 in it: the mapping has
                                                   // ended

@@ -290,6 +290,7 @@ volatile sig_atomic_t nbus_errors = 0;
 void* page_of_others = nullptr;
 
 TEST(readable_mapping, leaves_other_faults_to_those_who_were_there_before) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process in which no test before this one has made a mapping
   const temp_dir dir(memory_directory());
   dir.add("a", 8192, 1);
   EXPECT_EXIT(

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads of pages that host threads copy from a mapping, because they have read much of the file: the bytes, and what goes wrong.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "../../src/simt/unique_fd.hpp"
+#include "../../src/store/readable_mapping.hpp"
+#include "service_fixture.hpp"
+
+namespace gpufs::test {
+namespace {
+
+constexpr std::uint64_t file_nbytes = (1 << 20) + 1000;  // its last page is not whole
+constexpr std::uint32_t page_nbytes = 4096;
+
+class mapped_reads : public running_service {
+ protected:
+  void start_in_memory(bool writable = false) {
+    let_file_times_pass();
+    service::service_options options{.nrings = 16, .nslots = 8};
+    options.writable = writable;
+    start(std::make_shared<store::posix_store>(memory_.path(), store::posix_options{.writable = writable}), options);
+  }
+  // Reads each page of the file so often that all later reads are loads.
+  void read_all(std::uint32_t handle) {
+    for (int round = 0; round < 5; ++round) {
+      for (std::uint64_t at = 0; at < file_nbytes; at += page_nbytes) {
+        std::vector<std::byte> got;
+        const std::uint64_t n = std::min<std::uint64_t>(page_nbytes, file_nbytes - at);
+        ASSERT_EQ(client_->read(handle, static_cast<std::int64_t>(at), page_nbytes, &got), static_cast<std::int64_t>(n));
+        ASSERT_EQ(got, content(7, at, n)) << at;
+      }
+    }
+  }
+  const temp_dir memory_{memory_directory()};
+};
+
+TEST_P(mapped_reads, give_the_files_bytes_at_any_offset_and_of_any_size) {
+  memory_.add("a", file_nbytes, 7);
+  start_in_memory();
+  const auto file = client_->open("a");
+  read_all(file.handle);
+  random_source draw(1);
+  for (int i = 0; i < 3000; ++i) {
+    const std::uint64_t at = draw.below(file_nbytes + 100);
+    const auto asked = static_cast<std::uint32_t>(draw.below(page_nbytes + 1));
+    const std::uint64_t n = at >= file_nbytes ? 0 : std::min<std::uint64_t>(asked, file_nbytes - at);
+    std::vector<std::byte> got;
+    ASSERT_EQ(client_->read(file.handle, static_cast<std::int64_t>(at), asked, &got), static_cast<std::int64_t>(n));
+    ASSERT_EQ(got, content(7, at, n)) << at << ' ' << asked;
+  }
+  EXPECT_EQ(client_->close(file.handle), 0);
+}
+
+TEST_P(mapped_reads, of_a_file_that_was_cut_are_stale) {
+  memory_.add("a", file_nbytes, 7);
+  start_in_memory();
+  const auto file = client_->open("a");
+  read_all(file.handle);
+  memory_.resize("a", 10'000);
+  EXPECT_EQ(client_->read(file.handle, 500'000, page_nbytes), -ESTALE);
+  memory_.resize("a", file_nbytes);
+  EXPECT_EQ(client_->read(file.handle, 0, page_nbytes), -ESTALE);
+  EXPECT_EQ(client_->close(file.handle), 0);
+  let_file_times_pass();
+  const auto again = client_->open("a");
+  std::vector<std::byte> got;
+  EXPECT_EQ(client_->read(again.handle, 0, page_nbytes, &got), page_nbytes);
+  EXPECT_EQ(got, content(7, 0, page_nbytes));
+}
+
+// While another program cuts it and writes it anew: each answer is an error, or the bytes of the version.
+TEST_P(mapped_reads, of_a_file_that_is_being_cut_are_all_or_nothing) {
+  for (int round = 0; round < 10; ++round) {
+    memory_.add("a", file_nbytes, 7);
+    start_in_memory();
+    const auto file = client_->open("a");
+    read_all(file.handle);
+    std::atomic<bool> cut{false};
+    std::thread cutter([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
+      memory_.resize("a", page_nbytes * static_cast<std::uint64_t>(round));
+      cut = true;
+      memory_.resize("a", file_nbytes);
+    });
+    random_source draw(static_cast<std::uint64_t>(round));
+    bool ended = false;
+    for (int i = 0; i < 100'000 && !ended; ++i) {
+      const std::uint64_t at = draw.below(file_nbytes / page_nbytes) * page_nbytes;
+      std::vector<std::byte> got;
+      const bool was_cut = cut;
+      const std::int64_t result = client_->read(file.handle, static_cast<std::int64_t>(at), page_nbytes, &got);
+      ended = result != page_nbytes;
+      if (ended) {
+        EXPECT_EQ(result, -ESTALE);
+      } else {
+        EXPECT_FALSE(was_cut);
+        EXPECT_TRUE(got == content(7, at, page_nbytes));
+      }
+    }
+    EXPECT_TRUE(ended);
+    cutter.join();
+  }
+}
+
+// Loads would give the holes memory.
+TEST_P(mapped_reads, leave_holes_as_they_are) {
+  memory_.add("a", 0, 1);
+  memory_.resize("a", file_nbytes);
+  start_in_memory();
+  const auto file = client_->open("a");
+  for (int round = 0; round < 5; ++round) {
+    for (std::uint64_t at = 0; at + page_nbytes <= file_nbytes; at += page_nbytes) {
+      std::vector<std::byte> got;
+      ASSERT_EQ(client_->read(file.handle, static_cast<std::int64_t>(at), page_nbytes, &got), page_nbytes);
+      ASSERT_EQ(got, std::vector<std::byte>(page_nbytes));
+    }
+  }
+  struct stat status {};
+  ASSERT_EQ(::stat((memory_ / "a").c_str(), &status), 0);
+  EXPECT_EQ(status.st_blocks, 0);
+}
+
+// A file that is open for writing has no version, and may grow.
+TEST_P(mapped_reads, of_a_file_that_is_written_see_each_write) {
+  memory_.add("a", file_nbytes, 7);
+  start_in_memory(true);
+  const auto file = client_->open("a", O_RDWR);
+  ASSERT_EQ(file.result, 0);
+  read_all(file.handle);
+  const auto more = content(8, 0, page_nbytes);
+  for (const std::int64_t at : {std::int64_t{0}, std::int64_t{file_nbytes}}) {
+    ASSERT_EQ(client_->write(file.handle, at, more), page_nbytes);
+    std::vector<std::byte> got;
+    EXPECT_EQ(client_->read(file.handle, at, page_nbytes, &got), page_nbytes);
+    EXPECT_EQ(got, more);
+  }
+}
+
+// How often the process has the file mapped, and open.
+std::pair<int, int> uses_of(const std::filesystem::path& path) {
+  std::ifstream maps("/proc/self/maps");
+  int nmapped = 0, nopen = 0;
+  for (std::string line; std::getline(maps, line);) nmapped += line.find(path.string()) != std::string::npos;
+  for (const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the iterator's own
+    nopen += std::filesystem::read_symlink(one, gone) == path;
+  }
+  return {nmapped, nopen};
+}
+
+TEST_P(mapped_reads, leave_nothing_of_a_file_that_is_closed) {
+  memory_.add("a", file_nbytes, 7);
+  start_in_memory();
+  const std::pair<int, int> none{0, 0};
+  const auto file = client_->open("a");
+  EXPECT_EQ(uses_of(memory_ / "a"), (std::pair{0, 1}));
+  read_all(file.handle);
+  const auto [nmapped, nopen] = uses_of(memory_ / "a");
+  EXPECT_EQ(nmapped, 1);
+  EXPECT_GT(nopen, 1);
+  EXPECT_EQ(client_->close(file.handle), 0);
+  // Nobody waits for the mapping's end.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (uses_of(memory_ / "a") != none && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_EQ(uses_of(memory_ / "a"), none);
+}
+
+// A process that is short of descriptors reads on by the one that it has.
+TEST_P(mapped_reads, take_no_descriptor_of_the_last_quarter) {
+  memory_.add("a", file_nbytes, 7);
+  start_in_memory();
+  const auto file = client_->open("a");
+  rlimit usual{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const unique_fd next(::dup(0));
+  ASSERT_GE(next.get(), 0);
+  const rlimit few{static_cast<rlim_t>(next.get()) + 3, usual.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  for (int i = 0; i < 200; ++i) client_->read(file.handle, 0, page_nbytes);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_EQ(uses_of(memory_ / "a").second, 1);
+  read_all(file.handle);
+}
+
+std::atomic<int> ntold{0};
+
+// Who sets a handler of SIGBUS later gets no signal of ours.
+TEST_P(mapped_reads, load_nothing_while_somebody_else_has_the_signal) {
+  memory_.add("a", file_nbytes, 7);
+  start_in_memory();
+  const auto file = client_->open("a");
+  read_all(file.handle);
+  struct sigaction others {
+  }, ours{};
+  others.sa_handler = [](int) { ntold = ntold + 1; };
+  ASSERT_EQ(::sigaction(SIGBUS, &others, &ours), 0);
+  std::vector<std::byte> got;
+  EXPECT_EQ(client_->read(file.handle, 0, page_nbytes, &got), page_nbytes);
+  EXPECT_EQ(got, content(7, 0, page_nbytes));
+  memory_.resize("a", 0);
+  EXPECT_EQ(client_->read(file.handle, 0, page_nbytes), -ESTALE);
+  ASSERT_EQ(::sigaction(SIGBUS, &ours, nullptr), 0);
+  EXPECT_EQ(ntold, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(io, mapped_reads, testing::Bool(),
+                         [](const auto& p) { return std::string(p.param ? "io_uring" : "pread"); });
+
+// A block counts by itself, and a part by the block of it that was asked about least.
+TEST(readable_mapping, pays_from_the_fourth_read_of_each_block_on) {
+  const temp_dir dir(memory_directory());
+  constexpr std::uint64_t block = 65536;
+  dir.add("a", 4 * block, 1);
+  const unique_fd fd(::open((dir / "a").c_str(), O_RDONLY | O_CLOEXEC));
+  const auto mapping = store::readable_mapping::of(fd.get(), 4 * block);
+  ASSERT_NE(mapping, nullptr);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(mapping->pays(block + 100, 4096));
+  EXPECT_TRUE(mapping->pays(block, block));
+  EXPECT_FALSE(mapping->pays(2 * block - 1, 2));
+  EXPECT_FALSE(mapping->pays(0, 4 * block));
+  EXPECT_FALSE(mapping->pays(0, 4 * block));
+  EXPECT_TRUE(mapping->pays(2 * block - 1, 2));
+  EXPECT_FALSE(mapping->pays(0, 1));
+  EXPECT_TRUE(mapping->pays(0, 1));
+}
+
+// Offsets are those in a file that begins within another.
+TEST(readable_mapping, of_a_part_of_a_file_counts_its_own_blocks) {
+  const temp_dir dir(memory_directory());
+  constexpr std::uint64_t block = 65536;
+  dir.add("a", 3 * block, 5);
+  const unique_fd fd(::open((dir / "a").c_str(), O_RDONLY | O_CLOEXEC));
+  const auto mapping = store::readable_mapping::of(fd.get(), 2 * block + 1, block - 1);
+  ASSERT_NE(mapping, nullptr);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(mapping->pays(2 * block, 1), i == 3);
+  EXPECT_FALSE(mapping->pays(0, 1));
+  std::byte last[1];
+  EXPECT_TRUE(mapping->gather(std::vector<std::uint64_t>{2 * block}, 1, last));
+  EXPECT_EQ(last[0], content(5, 3 * block - 1, 1)[0]);
+}
+
+}  // namespace
+}  // namespace gpufs::test
