@@ -164,8 +164,7 @@ void copier::finish(batch& ended, tally& counts) {
       out.result = w.nbytes;
       out.number = 1;
       core_.answer(counts, w.index, w.sequence, out);
-      // A worker closes a file that closes slowly. closes_slowly() comes last: then no other thread has the file, and none can map
-      // it any more.
+      // A worker closes a file that closes slowly.
       if (!w.hold.reset_unless_last() && from.closes_slowly()) {
         w.op = opcode::none;
         pass_on(std::move(w));

@@ -283,27 +283,9 @@ void open_files::free(entry& e) {
   file.reset();  // outside the lock: closing may block
   // These meet the release of the thread that made what they name.
   delete e.descriptors.exchange(nullptr, std::memory_order_acquire);
-  if (e.mapping.load(std::memory_order_acquire) == nullptr) return give_back(e);
-  const std::scoped_lock hold(lock_);
-  e.next_free = to_unmap_.load(std::memory_order_relaxed);
-  to_unmap_.store(&e, std::memory_order_relaxed);
-}
-
-void open_files::undo_mappings() {
-  while (to_unmap_.load(std::memory_order_relaxed) != nullptr) {
-    entry* e = nullptr;
-    {
-      const std::scoped_lock hold(lock_);
-      e = to_unmap_.load(std::memory_order_relaxed);
-      if (e == nullptr) return;
-      to_unmap_.store(std::exchange(e->next_free, nullptr), std::memory_order_relaxed);
-    }
-    delete e->mapping.exchange(nullptr, std::memory_order_relaxed);
-    give_back(*e);
+  if (store::readable_mapping* const mapping = e.mapping.exchange(nullptr, std::memory_order_acquire)) {
+    unmapper_.take(std::unique_ptr<store::readable_mapping>(mapping));
   }
-}
-
-void open_files::give_back(entry& e) {
   free_part& part = free_[e.index % nparts];
   {
     const std::scoped_lock hold(part.lock);
@@ -361,7 +343,6 @@ void open_files::clear(const std::function<void(const entry&)>& closes) {
     if (closes) closes(*e);
     close(handle_of(*e));
   }
-  undo_mappings();
 }
 
 std::vector<std::uint32_t> open_files::pull_handles(std::size_t most, std::size_t* cursor) const {

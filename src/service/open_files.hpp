@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "../store/readable_mapping.hpp"
 #include "gpufs/store/store.hpp"
 #include "own_descriptors.hpp"
+#include "unmapper.hpp"
 
 namespace gpufs::service {
 
@@ -41,7 +41,7 @@ class open_files {
     std::uint32_t next = 0;  // in the chain, index + 1; 0 ends it
     bool chained = false;
     bool once = false;           // open_write_once
-    entry* next_free = nullptr;  // while the entry is free, under its part's lock; while its mapping is to be undone, the table's
+    entry* next_free = nullptr;  // while the entry is free; under its part's lock
     std::unique_ptr<store::open_file> file;
     std::string path;  // kept after the close. It and `generation` change under the lock of the entry's part
     std::uint32_t device_number = 0;
@@ -70,10 +70,8 @@ class open_files {
     // has_no_mapping: it cannot be mapped.
     std::atomic<store::readable_mapping*> mapping{nullptr};
     std::atomic<bool> has_no_mapping{false};
-    // Whether its close may take long: its file system may hang, or a mapping of the file must be unmapped.
-    bool closes_slowly() const {
-      return remote.load(std::memory_order_relaxed) || mapping.load(std::memory_order_relaxed) != nullptr;
-    }
+    // Whether its close may take long, as its file system may hang.
+    bool closes_slowly() const { return remote.load(std::memory_order_relaxed); }
   };
 
   // Keeps an entry's file open; empty when default-constructed.
@@ -180,9 +178,6 @@ class open_files {
   std::string path_of(const entry& e);  // also of one that is free, or is being used again
   // 0 or -EBADF. The file closes with the last reference.
   int close(std::uint32_t handle);
-  // Undoes the mappings of files that have closed, which for a large one takes as long as many reads. So who has closed a file
-  // calls it once nobody waits for that any more. The file's entry is free only then.
-  void undo_mappings();
   // Closes all files; calls closes(entry) before each close.
   void clear(const std::function<void(const entry&)>& closes = {});
   // Up to `most` handles of open pull files, from *cursor on and around.
@@ -228,7 +223,6 @@ class open_files {
   void enter(entry& e, std::uint32_t not_handle, entered& result);
   void add_readers(std::size_t chain, std::uint64_t device, std::uint64_t inode, std::vector<ref>& to);
   void free(entry& e);
-  void give_back(entry& e);
 
   std::uint32_t take_free();
   std::uint32_t take_unused();
@@ -251,8 +245,7 @@ class open_files {
   std::vector<std::unique_ptr<chunk>> owned_;
   std::atomic<std::uint32_t> nused_{0};  // entries that were ever used; grows under the lock
   std::vector<std::uint32_t> pulls_;     // indices of open pull files
-  std::atomic<entry*> to_unmap_{
-      nullptr};  // a list by next_free: closed files whose mappings are to be undone; changes under the lock
+  unmapper unmapper_;
 };
 
 }  // namespace gpufs::service

@@ -2,31 +2,51 @@
 #include "own_descriptors.hpp"
 
 #include <fcntl.h>
-#include <sys/resource.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <string>
+
+#include "../store/kept_descriptors.hpp"
 
 namespace gpufs::service {
 namespace {
 
-// The system gives the lowest number that is free, so a number says how many the process has. It keeps a quarter of them, as by
-// the store's kept_descriptors.
-bool leaves_enough(int fd) {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 && static_cast<rlim_t>(fd) < limit.rlim_cur / 4 * 3;
+// Opens what the descriptor names once more. By /proc, as a descriptor that was duplicated counts in the same place.
+unique_fd open_again(int shared) {
+  unique_fd fd(::open(("/proc/thread-self/fd/" + std::to_string(shared)).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat ours {
+  }, theirs{};
+  const bool is_same = fd.get() >= 0 && ::fstat(fd.get(), &ours) == 0 && ::fstat(shared, &theirs) == 0 &&
+                       ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+  return is_same ? std::move(fd) : unique_fd();
 }
 
 }  // namespace
 
+own_descriptors::own_descriptors(std::uint32_t nworkers) : all_(std::min(nworkers, most)) {}
+
+own_descriptors::~own_descriptors() {
+  for (const one& some : all_) {
+    if (some.fd.get() >= 0) store::give_descriptor_back();
+  }
+}
+
 int own_descriptors::of(std::uint32_t worker, int shared) {
+  if (worker >= all_.size()) return shared;
   one& mine = all_[worker];
-  if (!mine.was_asked_for) {
-    mine.was_asked_for = true;
-    // By /proc, since a descriptor that was duplicated counts in the same place.
-    unique_fd fd(::open(("/proc/self/fd/" + std::to_string(shared)).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (fd.get() >= 0 && leaves_enough(fd.get())) mine.fd = std::move(fd);
+  if (!mine.was_opened && mine.ncalls >= often) {
+    mine.was_opened = true;
+    if (store::keep_descriptor(store::kept_for::further_reader)) {
+      mine.fd = open_again(shared);
+      if (mine.fd.get() < 0) store::give_descriptor_back();
+    }
   }
   return mine.fd.get() >= 0 ? mine.fd.get() : shared;
+}
+
+void own_descriptors::note(std::uint32_t worker, std::uint32_t ncalls) {
+  if (worker < all_.size() && !all_[worker].was_opened) all_[worker].ncalls += ncalls;
 }
 
 }  // namespace gpufs::service

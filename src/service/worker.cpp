@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker.hpp"
 
+#include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -31,6 +32,15 @@ const char* name_of(opcode op) {
   return i < std::size(names) ? names[i] : names[0];
 }
 
+// A load from a mapping whose file was cut raises SIGBUS. In a thread that blocks it, as those of the thread do that made the
+// mount, it kills the process.
+void allow_bus_errors() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGBUS);
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
 // Calls on an open file that may wait, and leave it open.
 bool is_on_file(opcode op) { return op == opcode::sync || op == opcode::truncate || op == opcode::extents; }
 
@@ -43,6 +53,7 @@ void worker::run() {
   const file_size_signal_held held;
   ::prctl(PR_SET_NAME, "gpufs-worker");
   core_.machine.stay_current();
+  allow_bus_errors();
   ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: else short naps take 50 us longer
   if (for_tests::io_uring) {
     std::string why;
@@ -130,8 +141,8 @@ void worker::admit(const taken_request& taken) {
       writes_taken_.push_back(std::move(w));
       return;
     case opcode::close:
-      // A close is slow if the device has stored into the file's mapping, because it looks at every page; if the file is remote,
-      // because close(2) asks the server; and if it must undo a large mapping, which takes as long as many reads.
+      // A close is slow if the device has stored into the file's mapping, because it looks at every page; and if the file is
+      // remote, because close(2) asks the server.
       if (ask.offset == 0 && !core_.open.closes_slowly(w.handle)) return close_file(w);
       calls_taken_.push_back(std::move(w));
       return;
@@ -306,7 +317,6 @@ bool worker::in_blocking(blocking_kind kind, std::atomic<std::uint32_t>& nblocke
   blocked_.operation = operation;
   blocked_calls::enter(blocked_, clock_ns());
   call();
-  core_.open.undo_mappings();  // of what it has closed, after the answer
   return core_.blocked.leave(blocked_);
 }
 

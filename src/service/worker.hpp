@@ -211,8 +211,10 @@ class worker {
   std::vector<work> quick_taken_, writes_taken_, calls_taken_, group_, read_, write_;
   std::vector<std::uint32_t> mask_;
   std::array<std::uint64_t, transport::row_buffers::most_rows> offsets_{};
-  // How the reads of the file in hand are done: by which descriptor, and from which mapping, if any.
+  // How the reads of the file in hand are done: by which descriptor, and from which mapping, if any. ncalls_: of preadv.
   int reads_by_ = -1;
+  own_descriptors* own_ = nullptr;
+  std::uint32_t ncalls_ = 0;
   store::readable_mapping* pages_from_ = nullptr;
   std::vector<iovec> parts_;
   std::array<std::byte, 2048> between_{};  // receives bytes between rows

@@ -43,8 +43,12 @@ bool ended(work& w) {
 void worker::read_group() {
   by_file(group_, [this](std::span<work> reads) {
     open_files::ref file = core_.open.acquire(reads.front().handle);
+    pages_from_ = nullptr;
+    own_ = nullptr;
+    ncalls_ = 0;
     if (file) look_how_to_read(*file.get(), static_cast<std::uint32_t>(reads.size()));
     for (work& w : reads) w.op == opcode::read ? begin_read(w, file.get()) : begin_rows(w, file.get());
+    if (own_ != nullptr) own_->note(id_, ncalls_);
     finish(read_);
     read_.clear();
     let_go(std::move(file));
@@ -53,33 +57,35 @@ void worker::read_group() {
   group_.clear();
 }
 
-// Decides how the next `nreads` reads of the file are done. Small files, and those of which little is read, get no descriptors of
-// the workers' and no mapping, because to have them and to give them back costs as much as some reads.
+// Decides how the next `nreads` reads of the file are done. Small files, and those of which little is read, get no mapping and no
+// descriptors of the workers', because to have them and to give them back costs as much as some reads.
 void worker::look_how_to_read(open_files::entry& file, std::uint32_t nreads) {
   constexpr std::uint32_t often = 64;
-  const int shared = file.file->descriptor();
-  reads_by_ = shared;
-  pages_from_ = nullptr;
-  bool maps = false;  // the thread whose reads make it often
+  reads_by_ = file.file->descriptor();
+  bool maps = false;  // one thread, whose reads make them many; the others go on meanwhile
   if (file.nreads.load(std::memory_order_relaxed) < often) {
     const std::uint32_t before = file.nreads.fetch_add(nreads, std::memory_order_relaxed);
     if (before >= often || before + nreads < often) return;
     maps = true;
   }
-  const bool at_once = file.how.load(std::memory_order_relaxed) != read_path::call;
-  if (!at_once || shared < 0 || file.remote || file.file->alignment() != 1) return;
-  try {
-    // The others go on meanwhile.
-    if (maps || file.mapping.load(std::memory_order_relaxed) != nullptr) pages_from_ = mapping_of(file);
-    own_descriptors* all = file.descriptors.load(std::memory_order_acquire);
-    if (all == nullptr) {
+  const read_path how = file.how.load(std::memory_order_relaxed);
+  const bool at_once = how == read_path::nowait || how == read_path::memory;
+  if (!at_once || reads_by_ < 0 || file.remote || file.file->info().live || file.file->alignment() != 1) return;
+  if (maps || file.mapping.load(std::memory_order_relaxed) != nullptr) pages_from_ = mapping_of(file);
+  if (maps && pages_from_ == nullptr && !file.has_no_mapping.load(std::memory_order_relaxed)) {
+    file.nreads.store(0, std::memory_order_relaxed);  // for some reason that may pass
+  }
+  own_ = file.descriptors.load(std::memory_order_acquire);
+  if (own_ == nullptr) {
+    try {
       auto made = std::make_unique<own_descriptors>(core_.most_workers());
       // As in mapping_of.
-      if (file.descriptors.compare_exchange_strong(all, made.get(), std::memory_order_acq_rel)) all = made.release();
+      if (file.descriptors.compare_exchange_strong(own_, made.get(), std::memory_order_acq_rel)) own_ = made.release();
+    } catch (const std::bad_alloc&) {
+      return;
     }
-    reads_by_ = all->of(id_, shared);
-  } catch (const std::bad_alloc&) {  // then as a file of which little is read
   }
+  reads_by_ = own_->of(id_, reads_by_);
 }
 
 // Calls each(works of one file), in any order.
@@ -151,6 +157,7 @@ std::int64_t worker::read_at_once(const store::open_file& file, int fd, read_pat
   const int nparts = static_cast<int>(parts.size());
   const off_t at = file.info().begin + offset;
   while (how == read_path::nowait || how == read_path::memory) {
+    ++ncalls_;
     const ssize_t n =
         how == read_path::memory ? ::preadv(fd, parts.data(), nparts, at) : ::preadv2(fd, parts.data(), nparts, at, RWF_NOWAIT);
     if (n >= 0) return n;

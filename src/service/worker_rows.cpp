@@ -74,27 +74,36 @@ void worker::note_missed_rows(const open_files::entry& file, std::span<const std
 
 // The file's mapping, which the first call makes; nullptr if it has none, or if loads from it are not safe now.
 store::readable_mapping* worker::mapping_of(open_files::entry& file) {
-  store::readable_mapping* mapping = file.mapping.load(std::memory_order_acquire);
-  if (mapping != nullptr) return store::readable_mapping::is_guarded() ? mapping : nullptr;
-  if (file.has_no_mapping.load(std::memory_order_relaxed)) return nullptr;
-  const store::file_info& info = file.file->info();
-  const bool asks =
-      !info.live && !file.remote && file.how.load(std::memory_order_relaxed) != read_path::call && file.file->alignment() == 1;
-  auto made = asks ? store::readable_mapping::of(file.file->descriptor(), static_cast<std::size_t>(info.nbytes),
-                                                 static_cast<std::size_t>(info.begin))
-                   : nullptr;
-  if (!made) {
-    file.has_no_mapping.store(true, std::memory_order_relaxed);
+  // Of a version that has ended, pages may be gone: a load would give them memory again. And another part of the program may have
+  // taken the signal.
+  if (file.has_no_mapping.load(std::memory_order_relaxed) || file.has_ended() || !store::readable_mapping::is_guarded()) {
     return nullptr;
   }
-  // Release: meets the acquire above, and that of the thread that closes the file. If another thread was first, its mapping serves
-  // as well.
-  return file.mapping.compare_exchange_strong(mapping, made.get(), std::memory_order_acq_rel) ? made.release() : mapping;
+  store::readable_mapping* mapping = file.mapping.load(std::memory_order_acquire);
+  if (mapping != nullptr) return mapping;
+  const store::file_info& info = file.file->info();
+  const bool by_call = file.how.load(std::memory_order_relaxed) == read_path::call;
+  try {
+    std::unique_ptr<store::readable_mapping> made;
+    if (!file.remote && !by_call && file.file->alignment() == 1) {
+      const auto nbytes = static_cast<std::size_t>(info.nbytes), begin = static_cast<std::size_t>(info.begin);
+      made = store::readable_mapping::of(file.file->descriptor(), nbytes, begin);
+    }
+    if (!made) {
+      file.has_no_mapping.store(true, std::memory_order_relaxed);
+      return nullptr;
+    }
+    // Release: meets the acquire above, and that of the thread that closes the file. If another thread was first, its mapping
+    // serves as well.
+    return file.mapping.compare_exchange_strong(mapping, made.get(), std::memory_order_acq_rel) ? made.release() : mapping;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 // Copies the rows from a mapping of the file. Returns whether all of them were there.
 bool worker::read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets) {
-  store::readable_mapping* const mapping = mapping_of(*w.file);
+  store::readable_mapping* const mapping = pages_from_ != nullptr ? pages_from_ : mapping_of(*w.file);
   return mapping != nullptr && mapping->gather(offsets, w.nbytes, row_buffers().rows(w.index));
 }
 

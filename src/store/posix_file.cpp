@@ -2,7 +2,6 @@
 #include "posix_file.hpp"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "beneath.hpp"
 #include "file_extents.hpp"
 #include "gpufs/names/words.hpp"
+#include "kept_descriptors.hpp"
 #include "path.hpp"
 #include "read_loop.hpp"
 
@@ -53,28 +53,6 @@ std::uint32_t direct_alignment(int fd) {
   return 4096;  // kernels before 6.1 do not report it; no disk asks for more
 }
 
-// How many descriptors the files of this process keep: at most three quarters of the limit, so that the rest of the process has a
-// quarter.
-std::atomic<std::uint64_t> kept_descriptors{0};
-
-// Reads the limit at one in 64 opens of a thread, because the kernel takes a lock of the whole process for it.
-rlim_t descriptor_limit() {
-  constexpr unsigned interval = 64;
-  thread_local rlim_t known = RLIM_INFINITY;
-  thread_local unsigned nuses = 0;
-  if (nuses++ % interval == 0) {
-    rlimit limit{};
-    known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
-  }
-  return known;
-}
-
-bool keep_one_more() {
-  if (kept_descriptors.fetch_add(1, std::memory_order_relaxed) < descriptor_limit() / 4 * 3) return true;
-  kept_descriptors.fetch_sub(1, std::memory_order_relaxed);
-  return false;
-}
-
 file_info info_of(const struct stat& st, std::string reason) {
   file_info info;
   info.nbytes = st.st_size;
@@ -105,7 +83,7 @@ std::uint64_t ns_of(const timespec& t) {
 posix_file::posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, const root_directory& root,
                        origin from)
     : info_(std::move(info)), alignment_(alignment), ctime_ns_(info_.ctime_ns), nlinks_(nlinks) {
-  if (keep_one_more()) {
+  if (keep_descriptor(kept_for::file)) {
     fd_ = std::move(fd);
   } else {
     root_ = root;
@@ -114,7 +92,7 @@ posix_file::posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::
 }
 
 posix_file::~posix_file() {
-  if (fd_.get() >= 0) kept_descriptors.fetch_sub(1, std::memory_order_relaxed);
+  if (fd_.get() >= 0) give_descriptor_back();
 }
 
 posix_file::lease posix_file::use() const {
@@ -274,11 +252,9 @@ std::unique_ptr<posix_file> open_posix_file(const root_directory& root, std::str
 }
 
 // Descriptors of files that are open for writing count too, so that readers keep fewer; only the kernel limits them.
-live_file::live_file(unique_fd fd, file_info info) : fd_(std::move(fd)), info_(std::move(info)) {
-  kept_descriptors.fetch_add(1, std::memory_order_relaxed);
-}
+live_file::live_file(unique_fd fd, file_info info) : fd_(std::move(fd)), info_(std::move(info)) { keep_descriptor_anyway(); }
 
-live_file::~live_file() { kept_descriptors.fetch_sub(1, std::memory_order_relaxed); }
+live_file::~live_file() { give_descriptor_back(); }
 
 std::int64_t live_file::pread(std::span<std::byte> dst, std::int64_t offset) {
   if (offset < 0) return -EINVAL;

@@ -27,7 +27,7 @@ class posix_file final : public open_file {
     int error = 0;  // negative errno; -ESTALE: the path names another file now
   };
 
-  // Keeps `fd` unless the process is short of descriptors (kept_descriptors); then each access opens `from` below `root` again.
+  // Keeps `fd` unless the process is short of descriptors (kept_descriptors.hpp); then each access opens `from` below `root` again.
   posix_file(unique_fd fd, file_info info, std::uint64_t nlinks, std::uint32_t alignment, const root_directory& root, origin from);
   ~posix_file() override;
 

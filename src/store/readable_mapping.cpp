@@ -9,9 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace gpufs::store {
@@ -70,8 +74,8 @@ struct sigaction before;  // constant once our handler is set
 std::size_t page_nbytes;
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
-  const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  if (std::atomic<bool>* const is_cut = find(at)) {
+  const auto at = info->si_code > 0 ? reinterpret_cast<std::uintptr_t>(info->si_addr) : 0;  // else a process has sent it
+  if (std::atomic<bool>* const is_cut = at != 0 ? find(at) : nullptr) {
     const int was = errno;
     // Before the zeros are there, so that a thread that loads one and then looks sees it.
     is_cut->store(true, std::memory_order_release);
@@ -103,7 +107,10 @@ void set_handler() {
 
 }  // namespace
 
+std::atomic<std::uint32_t> readable_mapping::nmappings_{0};
+
 bool readable_mapping::is_guarded() {
+  set_handler();
   struct sigaction now {};
   return ::sigaction(SIGBUS, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_bus_error;
 }
@@ -116,36 +123,67 @@ std::unique_ptr<readable_mapping> readable_mapping::of(int fd, std::size_t nbyte
   if (static_cast<std::uint64_t>(status.st_blocks) * 512 < end) return nullptr;
   // hugetlbfs is not accepted: a small page cannot take the place of one of its pages.
   if (in.f_type != TMPFS_MAGIC && in.f_type != RAMFS_MAGIC) return nullptr;
-  set_handler();
-  if (!is_guarded()) return nullptr;
-  unique_mmap memory(fd, end, false);
+  if (!is_guarded() || nmappings_.load(std::memory_order_relaxed) >= most) return nullptr;
+  const std::size_t from = begin >> block_shift << block_shift;
+  unique_mmap memory(fd, end - from, false, from);
   if (memory.get() == nullptr) return nullptr;
-  return std::unique_ptr<readable_mapping>(new readable_mapping(std::move(memory), end, begin));
+  return std::unique_ptr<readable_mapping>(new readable_mapping(std::move(memory), end - from, begin - from));
 }
 
-readable_mapping::readable_mapping(unique_mmap memory, std::size_t end, std::size_t begin)
-    : memory_(std::move(memory)),
-      begin_(begin),
-      end_(end),
-      nasked_(std::make_unique<std::atomic<std::uint8_t>[]>((end >> block_shift) + 1)) {
+readable_mapping::readable_mapping(unique_mmap memory, std::size_t nbytes, std::size_t begin)
+    : memory_(std::move(memory)), nbytes_(nbytes), begin_(begin) {
   const auto at = reinterpret_cast<std::uintptr_t>(memory_.get());
-  known_ = &enter(at, at + end, &is_cut_).begin;
+  known_ = &enter(at, at + nbytes, &is_cut_).begin;
+  nmappings_.fetch_add(1, std::memory_order_relaxed);
 }
+
 readable_mapping::~readable_mapping() {
-  // munmap(2) keeps all other calls that map memory waiting while it takes out the pages, 0.65 s for 32 GiB. This does not.
-  constexpr std::size_t some = std::size_t{64} << 20;
-  auto* const from = static_cast<std::byte*>(memory_.get());
-  for (std::size_t at = 0; at < end_; at += some) ::madvise(from + at, std::min(some, end_ - at), MADV_DONTNEED);
+  take_pages_out();
   known_->store(0, std::memory_order_release);  // before the addresses are used again
+  nmappings_.fetch_sub(1, std::memory_order_relaxed);
+  delete[] nasked_.load(std::memory_order_relaxed);
+}
+
+// Of a large mapping: munmap(2) would do it alone, and keep all other calls that map memory waiting meanwhile, 0.65 s for 32 GiB.
+void readable_mapping::take_pages_out() const {
+  constexpr std::size_t some = std::size_t{64} << 20, worth_a_thread = std::size_t{1} << 30;
+  if (nbytes_ <= some) return;
+  auto* const from = static_cast<std::byte*>(memory_.get());
+  std::atomic<std::size_t> next_begin{0};
+  const auto take = [&] {
+    for (std::size_t at = next_begin.fetch_add(some); at < nbytes_; at = next_begin.fetch_add(some)) {
+      ::madvise(from + at, std::min(some, nbytes_ - at), MADV_DONTNEED);
+    }
+  };
+  std::array<std::thread, 3> helpers;
+  try {
+    for (std::size_t i = 0; i < helpers.size() && i < nbytes_ / worth_a_thread; ++i) helpers[i] = std::thread(take);
+  } catch (const std::system_error&) {  // then fewer do it
+  }
+  take();
+  for (std::thread& helper : helpers) {
+    if (helper.joinable()) helper.join();
+  }
 }
 
 bool readable_mapping::pays(std::uint64_t offset, std::size_t nbytes) {
+  std::atomic<std::uint8_t>* counts = nasked_.load(std::memory_order_acquire);
+  if (counts == nullptr) {
+    auto* const made = new (std::nothrow) std::atomic<std::uint8_t>[(nbytes_ >> block_shift) + 1] {};
+    if (made == nullptr) return false;
+    // Meets the acquire above of other threads, which see zeros then.
+    if (nasked_.compare_exchange_strong(counts, made, std::memory_order_acq_rel)) {
+      counts = made;
+    } else {
+      delete[] made;
+    }
+  }
   bool all = true;
   const std::uint64_t first = (begin_ + offset) >> block_shift, last = (begin_ + offset + nbytes - 1) >> block_shift;
   for (std::uint64_t block = first; block <= last; ++block) {
-    const std::uint8_t n = nasked_[block].load(std::memory_order_relaxed);
+    const std::uint8_t n = counts[block].load(std::memory_order_relaxed);
     if (n == reads_before_loads) continue;
-    nasked_[block].store(n + 1, std::memory_order_relaxed);
+    counts[block].store(n + 1, std::memory_order_relaxed);
     all = false;
   }
   return all;

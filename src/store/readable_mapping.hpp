@@ -21,10 +21,12 @@ class readable_mapping {
   readable_mapping& operator=(const readable_mapping&) = delete;
 
   // Maps nbytes of a file from `begin` on, which is offset 0 of the mapping. nullptr: the file is in no file system in memory,
-  // cannot be mapped, or has holes (a load would allocate memory for them); or another handler is set.
+  // cannot be mapped, or has holes (a load would allocate memory for them); the process has `most` mappings; or another handler is
+  // set. May throw std::bad_alloc.
   static std::unique_ptr<readable_mapping> of(int fd, std::size_t nbytes, std::size_t begin = 0);
 
-  // Whether our handler is still set. Without it, a load beyond the end of a file that was cut ends the process.
+  // Whether our handler is set, which the first call does. Without it, a load beyond the end of a file that was cut ends the
+  // process.
   static bool is_guarded();
 
   // Copies row_nbytes from each offset, one behind the other; all of them lie in the mapping. False: pages of the mapping are gone,
@@ -36,16 +38,23 @@ class readable_mapping {
   // answer is yes where each block of the part was asked about `reads_before_loads` times before. Any thread.
   bool pays(std::uint64_t offset, std::size_t nbytes);
 
+  std::unique_ptr<readable_mapping> next;  // for who keeps a list of some
+
  private:
+  static constexpr std::uint32_t most = 1024;  // the system bounds the mappings of a process (vm.max_map_count)
   static constexpr unsigned block_shift = 16;  // what a kernel maps at a fault by default (fault_around_bytes)
   static constexpr std::uint8_t reads_before_loads = 3;
 
-  readable_mapping(unique_mmap memory, std::size_t end, std::size_t begin);
+  readable_mapping(unique_mmap memory, std::size_t nbytes, std::size_t begin);
+  void take_pages_out() const;
 
-  unique_mmap memory_;       // from byte 0 of the file on
-  std::size_t begin_, end_;  // in the file
-  // How often pays() was asked about each block, up to reads_before_loads; a count may be lost.
-  std::unique_ptr<std::atomic<std::uint8_t>[]> nasked_;
+  static std::atomic<std::uint32_t> nmappings_;
+
+  unique_mmap memory_;  // from the begin of a block on
+  std::size_t nbytes_;  // of it
+  std::size_t begin_;   // where offset 0 is in it
+  // How often pays() was asked about each block, up to reads_before_loads; a count may be lost. The first call makes them.
+  std::atomic<std::atomic<std::uint8_t>*> nasked_{nullptr};
   std::atomic<bool> is_cut_{false};               // written by the handler
   std::atomic<std::uintptr_t>* known_ = nullptr;  // the place in which the handler finds the mapping; 0 in it: the mapping has
                                                   // ended

@@ -12,8 +12,9 @@ class unique_mmap {
  public:
   unique_mmap() = default;
   // If mmap(2) fails, get() is nullptr and errno says why.
-  unique_mmap(int fd, std::size_t nbytes, bool writable)
-      : address_(::mmap(nullptr, nbytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0)), nbytes_(nbytes) {
+  unique_mmap(int fd, std::size_t nbytes, bool writable, std::size_t begin = 0)
+      : address_(::mmap(nullptr, nbytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, static_cast<off_t>(begin))),
+        nbytes_(nbytes) {
     if (address_ == MAP_FAILED) address_ = nullptr;
   }
   ~unique_mmap() { reset(); }

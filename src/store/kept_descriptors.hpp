@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many descriptors of files this process keeps for gpufs. Any thread calls.
+#pragma once
+
+namespace gpufs::store {
+
+// What a descriptor is for. A file's own may be among the first three quarters of the limit, so that the rest of the process has a
+// quarter; a further one of the same file among the first half, so that other files find some.
+enum class kept_for { file, further_reader };
+
+// Counts one more. False: there are enough, and it is not counted.
+bool keep_descriptor(kept_for what);
+// The same without a limit but the system's.
+void keep_descriptor_anyway();
+void give_descriptor_back();
+
+}  // namespace gpufs::store
