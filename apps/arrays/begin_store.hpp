@@ -41,6 +41,7 @@ class begin_store final : public store::store {
   std::string_view name() const override { return files_->name(); }
   void trim() override { files_->trim(); }
   bool lacks_room() const override { return files_->lacks_room(); }
+  std::shared_ptr<void> admit_mount() override { return files_->admit_mount(); }
   bool has_idle_room() const override { return files_->has_idle_room(); }
   void make_room() override { files_->make_room(); }
 

@@ -42,6 +42,7 @@ struct host_mount::impl {
   simt::platform& machine;
   mount_options options;
   std::shared_ptr<store::store> files;
+  const std::shared_ptr<void> admission = files->admit_mount();  // outlives the service, which may still write
   simt::device_memory memory;  // this and the next outlive the service, whose watch marks stale files in them
   file_memory open_files;
   mount_layout layout{};

@@ -193,6 +193,7 @@ struct nvme_store::state {
   std::map<std::string, std::string, std::less<>> without_partitions;  // what of a namespace's table is not there, and why
   nvme_volumes volumes;
   const bool writable;
+  std::atomic<bool> is_mounted{false};  // of a store that is writable
 };
 
 namespace {
@@ -259,6 +260,19 @@ nvme_store::nvme_store(simt::platform& machine, const controllers& all, const nv
                        const std::vector<nvme_volume>& volumes)
     : state_(std::make_shared<state>(machine, all, options, volumes)) {}
 nvme_store::~nvme_store() = default;
+
+std::shared_ptr<void> nvme_store::admit_mount() {
+  if (!state_->writable) return nullptr;
+  // Acquire: meets the release of the mount that has ended.
+  if (state_->is_mounted.exchange(true, std::memory_order_acquire)) {
+    throw std::system_error(
+        EBUSY, std::generic_category(),
+        "gpufs: an nvme_store that is writable has one mount at a time, as the kernels of another one would not "
+        "be told of what is written: end the first mount, or make the store without "
+        "controller_options::writable");
+  }
+  return {state_.get(), [owner = state_](void*) { owner->is_mounted.store(false, std::memory_order_release); }};
+}
 
 std::unique_ptr<open_file> nvme_store::open(std::string_view path, int flags, int* error) {
   std::string why;

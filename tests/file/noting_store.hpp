@@ -52,6 +52,7 @@ class noting_store final : public store::store {
   std::string_view name() const override { return "noting"; }
   void trim() override { real_->trim(); }
   bool lacks_room() const override { return real_->lacks_room(); }
+  std::shared_ptr<void> admit_mount() override { return real_->admit_mount(); }
   bool has_idle_room() const override { return real_->has_idle_room(); }
   void make_room() override { real_->make_room(); }
   std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {

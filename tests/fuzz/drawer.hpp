@@ -77,8 +77,8 @@ class drawer {
   void draw_mounts() {
     const std::vector<std::uint32_t> pages = {512, 512, 512, 1024, 4096, 4096, 16384, 65536};
     out_.root = about_ == subject::names || draw_.percent(75) ? root_kind::memory : root_kind::disk;
-    for (std::uint64_t n = out_.may_starve || draw_.percent(about_ == subject::names ? 90 : 65) ? 1 : draw_.between(2, 3); n != 0;
-         --n) {
+    const bool one = out_.may_starve || is_over_nvme() || draw_.percent(about_ == subject::names ? 90 : 65);
+    for (std::uint64_t n = one ? 1 : draw_.between(2, 3); n != 0; --n) {
       fuzz_mount& m = out_.mounts.emplace_back();
       mount_options& o = m.options;
       o.writable = true;

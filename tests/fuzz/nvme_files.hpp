@@ -24,6 +24,7 @@ class nvme_files final : public store::store {
     if (::stat(image.c_str(), &status) != 0) fail_errno("stat " + image);
     inode_ = status.st_ino;
   }
+  std::shared_ptr<void> admit_mount() override { return files_.admit_mount(); }
   std::unique_ptr<gpufs::store::open_file> open(std::string_view path, int flags, int* error) override {
     auto opened = files_.open(path, flags, error);
     if (opened == nullptr) return nullptr;

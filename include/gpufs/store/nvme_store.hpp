@@ -22,8 +22,8 @@ namespace gpufs::store {
 // options.writable, are read and written by the host's threads, with queues of the host's own; fsync sends Flush to all that the
 // file lies on. What writes a part of a block reads the block first. Sizes stay: -ENOSPC for what is written behind the end,
 // -EINVAL for another size, and for O_TRUNC. Whoever writes a namespace, as any file, ends the versions of all files on it, of
-// which the kernels of its own mount are told. Those of another mount of the same store read on, old bytes or new ones: make one
-// mount.
+// which the kernels of its own mount are told. Those of another one would read on, old bytes or new ones: so a store that is
+// writable has one mount at a time, and any number otherwise.
 //
 // A mirror is written to all copies. One that cannot be written or flushed while another one can, or has another size or format by
 // now, is left out: this store reads it no more, and nothing on it says so, so that whoever makes a store of it again copies it
@@ -50,6 +50,7 @@ class nvme_store final : public store {
              const std::vector<nvme_volume>& volumes = {});
   ~nvme_store() override;
 
+  std::shared_ptr<void> admit_mount() override;
   std::unique_ptr<open_file> open(std::string_view path, int flags, int* error) override;
   std::unique_ptr<open_file> open_explained(std::string_view path, int flags, int* error, std::string* why) override;
   int status(std::string_view path, bool link, path_status* out) override;

@@ -140,6 +140,10 @@ struct path_status {
 class store {
  public:
   virtual ~store() = default;
+  // A mount calls it before it opens anything, and keeps what it gets until it has ended. Throws std::system_error (EBUSY), with
+  // what to do, where the store cannot have this mount beside those that it has. Stores may have any number of mounts, if they do
+  // not say otherwise here.
+  virtual std::shared_ptr<void> admit_mount() { return nullptr; }
   // Opens a path relative to the store's root. On failure returns nullptr and sets *error to a negative errno. Several workers call
   // at once; may block.
   virtual std::unique_ptr<open_file> open(std::string_view path, int flags, int* error) = 0;

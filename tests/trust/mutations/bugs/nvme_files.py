@@ -89,6 +89,22 @@ BUGS = (
         "return info_.live ? 0 : -EBADF;",
         "nvme_mount.what_is_written_and_synced_outlives_the_power",
     ),
+    mounts(
+        "nvme_second_mount_of_a_store_that_writes",
+        "a store that is writable may have two mounts, of which one is not told what the other one writes",
+        "src/store/nvme_store.cpp",
+        "  if (state_->is_mounted.exchange(true, std::memory_order_acquire)) {",
+        "  if (state_->is_mounted.exchange(false, std::memory_order_acquire)) {",
+        "nvme_mount.of_a_store_that_is_writable_is_the_only_one_until_it_ends",
+    ),
+    mounts(
+        "nvme_store_mounted_for_ever",
+        "the end of a mount does not make its store free for another one",
+        "src/store/nvme_store.cpp",
+        "{ owner->is_mounted.store(false, std::memory_order_release); }",
+        "{ owner->is_mounted.store(true, std::memory_order_release); }",
+        "nvme_mount.of_a_store_that_is_writable_is_the_only_one_until_it_ends",
+    ),
     # Partitions, stripes and mirrors.
     volumes(
         "nvme_unit_of_the_next_column",
