@@ -465,17 +465,18 @@ TEST_F(windows_of_mappings, many_threads_register_each_window_once) {
   machine_.delay = std::chrono::milliseconds(1);
   std::vector<std::thread> threads;
   std::atomic<bool> good{true};
-  std::barrier all_have_looked(8);  // once the first has opened it as prepared, it is registered for all
+  std::barrier together(8);
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       const auto file = open(files);
+      together.arrive_and_wait();  // whoever opens it once all is registered has no file by windows
       for (std::uint64_t i = 0; i < 400; ++i) {
         file->note_missed(static_cast<std::int64_t>(i % 4 * window), 4096);
         if (i % 16 == 0) expect_reason(*file, "windows: ");
       }
-      all_have_looked.arrive_and_wait();
-      if (t == 0) good = open(files, prepared)->info().kind == source_kind::pull;
-      good = becomes(*file, 0b1111) && good;
+      together.arrive_and_wait();  // the rest is registered for all once the first has opened it as prepared
+      if (t == 0 && open(files, prepared)->info().kind != source_kind::pull) good = false;
+      if (!becomes(*file, 0b1111)) good = false;
     });
   }
   for (std::thread& t : threads) t.join();
