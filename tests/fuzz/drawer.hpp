@@ -12,7 +12,7 @@ namespace fuzz {
 class drawer {
  public:
   explicit drawer(std::uint64_t seed) : draw_(seed), advice_(~seed << 1) { out_.seed = seed; }
-  // Over a controller's one namespace, which keeps its size and its name, and which nobody else writes.
+  // Over one file of controllers, which keeps its size and its name, and which nobody else writes.
   drawer(std::uint64_t seed, store_choice over) : drawer(seed) { over_ = over; }
 
   program operator()() {
@@ -113,7 +113,9 @@ class drawer {
     if (is_over_nvme()) {
       files_.push_back(namespace_name);
       directories_.push_back("d0");  // which is not there
+      if (over_ == store_choice::nvme && draw_.percent(75)) out_.shape = draw_shape(draw_);
       most_ = draw_.between(1, 40) * 512;
+      if (!out_.shape.is_namespace()) most_ = out_.shape.whole(most_);
       out_.files.push_back({namespace_name, most_, ++id_});
       return;
     }

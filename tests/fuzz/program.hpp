@@ -121,6 +121,28 @@ struct fuzz_mount {
   store_choice store = store_choice::automatic;
 };
 
+// What the one file of a program over NVMe lies on: parts, which are namespaces or partitions of controllers by turns.
+struct nvme_shape {
+  unsigned ncolumns = 1, ncopies = 1;  // units of the file go to columns by turns, each of which has equal copies
+  bool in_partitions = false;
+  unsigned ncontrollers = 1;
+  std::uint64_t unit_nbytes = 4096;
+
+  unsigned nparts() const { return ncolumns * ncopies; }
+  bool is_namespace() const { return nparts() == 1 && !in_partitions; }
+  // The fewest bytes that the file can have, of nbytes and more.
+  std::uint64_t whole(std::uint64_t nbytes) const {
+    const std::uint64_t step = ncolumns == 1 ? 4096 : ncolumns * unit_nbytes;
+    return std::max((nbytes + step - 1) / step * step, ncolumns == 1 ? unit_nbytes : step);
+  }
+  std::string text() const {
+    std::ostringstream text;
+    text << ncolumns << " columns of " << ncopies << " copies by units of " << unit_nbytes << ", in "
+         << (in_partitions ? "partitions" : "namespaces") << " of " << ncontrollers << " controllers";
+    return text.str();
+  }
+};
+
 // A further name of a file, or a symbolic link to its path.
 struct first_link {
   std::string path, target;
@@ -136,6 +158,7 @@ struct program {
   std::uint64_t seed = 0;
   root_kind root = root_kind::memory;
   std::vector<fuzz_mount> mounts;
+  nvme_shape shape;
   formation how;
   std::vector<std::uint32_t> active;  // which groups of the formation do anything
   std::vector<std::string> directories;
@@ -146,7 +169,7 @@ struct program {
   std::string kept;                              // of its calls; nothing: all
   bool may_starve = false;                       // more pages may be pinned than there are frames: -ENOMEM, but of loads
 
-  // Whether all mounts have one store, whose one file is a namespace.
+  // Whether the store's one file lies on controllers.
   bool is_over_nvme() const {
     return !mounts.empty() && (mounts[0].store == store_choice::nvme || mounts[0].store == store_choice::qemu);
   }
@@ -205,6 +228,7 @@ inline std::string to_text(const program& p) {
   for (const first_file& f : p.files) text << ' ' << f.path << " (" << f.nbytes << ')';
   for (const first_link& l : p.links) text << ' ' << l.path << (l.hard ? " = " : " -> ") << l.target;
   text << '\n';
+  if (p.is_over_nvme() && !p.shape.is_namespace()) text << "  on " << p.shape.text() << '\n';
   for (std::size_t m = 0; m < p.mounts.size(); ++m) {
     const mount_options& o = p.mounts[m].options;
     text << "mount " << m << ": " << store_names[static_cast<int>(p.mounts[m].store)] << ", page " << o.page_nbytes << ", "

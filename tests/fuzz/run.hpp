@@ -63,7 +63,7 @@ class program_run {
     std::ofstream(dir_ / counters_name) << std::string(counters_nbytes, '\0');
     checks_->begin();
     if (program_.is_over_nvme()) {
-      nvme_ = std::make_unique<nvme_run>(dir_ / namespace_name, program_.mounts[0].store == store_choice::qemu,
+      nvme_ = std::make_unique<nvme_run>(dir_ / namespace_name, program_.shape, program_.mounts[0].store == store_choice::qemu,
                                          program_.how.schedule.seed);
     }
     std::vector<mount_ref> refs;
@@ -299,6 +299,7 @@ class program_run {
       e.bytes.assign(from, from + static_cast<std::ptrdiff_t>(nbytes));
     }
     for (const std::vector<event>& list : by_processes) p.events.insert(p.events.end(), list.begin(), list.end());
+    if (nvme_) nvme_->bring_back();
     return checks_->after_round(std::move(p.events), now_ - 2, r == program_.rounds.size());
   }
 

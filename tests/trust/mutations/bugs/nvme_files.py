@@ -23,6 +23,10 @@ def ext4(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
     return Bug(name, says, file, old, new, "nvme_ext4_cpu", f"nvme_ext4.{test}")
 
 
+def drawn(name: str, says: str, file: str, old: str, new: str, test: str) -> Bug:
+    return Bug(name, says, file, old, new, "fuzz_whole_cpu", test)
+
+
 BUGS = (
     mounts(
         "nvme_errno_of_the_device_lost",
@@ -281,5 +285,30 @@ BUGS = (
         "if (::ext2fs_has_feature_journal_needs_recovery(fs->super) > 1)",
         "store_ext4",
         "ext4.that_is_none_or_cannot_be_read_as_it_is_is_refused_with_what_helps",
+    ),
+    # What drawn programs and drawn file systems find.
+    drawn(
+        "nvme_stripe_as_long_as_its_last_part",
+        "a stripe whose last part is not its shortest is longer than its parts are",
+        "src/store/nvme_volumes.cpp",
+        "least = std::min(least, parts[i]->nbytes());",
+        "least = parts[i]->nbytes();",
+        "fuzz.programs_over_nvme_do_what_is_promised",
+    ),
+    drawn(
+        "nvme_copies_written_to_the_first",
+        "what is written to each copy of a mirror goes to the first one",
+        VOLUME_BYTES,
+        "errors[i] = work(copies_[i]);",
+        "errors[i] = work(copies_[0]);",
+        "fuzz.programs_over_nvme_do_what_is_promised",
+    ),
+    drawn(
+        "nvme_hole_without_an_end",
+        "what is read from a hole on is zeros, also behind it",
+        DETAIL + "file_layout.hpp",
+        "extents[at].offset - offset < nbytes ? extents[at].offset - offset : nbytes;",
+        "extents[at].offset - offset < nbytes ? 0 * extents[at].offset + nbytes : nbytes;",
+        "fuzz_ext4.files_have_the_bytes_that_were_put_in",
     ),
 )
