@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Controllers on the PCI bus, as a tree of files tells that stands for the kernel: which may be taken over, what is said of the
-// others, and that all is given back. A controller itself: in_guest.cpp.
+// others, and that all is given back. A controller itself: guest/in_guest.cpp.
 #include "gpufs/nvme/pci_controller.hpp"
 
 #include <gtest/gtest.h>
