@@ -208,7 +208,10 @@ struct pci_controller::state {
     ask.iova = at;
     ask.size = n;
     if (::ioctl(container.get(), VFIO_IOMMU_MAP_DMA, &ask) != 0)
-      refuse(errno, "the IOMMU does not map " + std::to_string(n) + " bytes" + (errno == ENOMEM ? ": raise RLIMIT_MEMLOCK" : ""));
+      refuse(errno, "the IOMMU does not map " + std::to_string(n) + " bytes" +
+                        (errno == ENOMEM   ? ": raise RLIMIT_MEMLOCK"
+                         : errno == ENOSPC ? ": ask for fewer queues, or raise dma_entry_limit of the module vfio_iommu_type1"
+                                           : ""));
     used[at] = n;
     mappings[memory] = {at, n};
     for (std::size_t i = 0; i < n; i += bus_page_nbytes) pages.push_back(at + i);

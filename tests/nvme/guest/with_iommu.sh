@@ -32,6 +32,12 @@ step 'a user who may' program guest_files.are_read_as_the_disks_were_written use
 step 'it stays bound' [ "$(driver)" = vfio-pci ]
 step 'who comes second' program guest_refusal.is_that_of_who_comes_second
 
+limit=/sys/module/vfio_iommu_type1/parameters/dma_entry_limit
+usual=$(cat $limit)
+echo 2 > $limit
+step 'few mappings' refused ENOSPC dma_entry_limit
+echo "$usual" > $limit
+
 killed() {
   program guest_files.are_read_until_the_program_is_killed writes=4 > /tmp/killed 2>&1 &
   within 60 grep -q 'GUEST: all is synced' /tmp/killed || { cat /tmp/killed; return 1; }
