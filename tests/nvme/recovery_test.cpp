@@ -183,6 +183,19 @@ TEST(nvme_recovery, a_controller_that_has_failed_is_reset) {
   EXPECT_EQ(on.driver->done().resets, 1u);
 }
 
+// As the system does by a function's reset. No command of it waits for an abort.
+TEST(nvme_recovery, a_controller_that_others_reset_is_made_ready_again_at_once) {
+  rig on({.nblocks = 64}, watchful(1));
+  on.soft.write32(0x14, 0);  // CC.EN
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (on.driver->done().resets == 0 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_EQ(on.driver->done().resets, 1u);
+  std::vector<std::byte> bytes(512);
+  EXPECT_EQ(call_one(on, {.what = block_op::read, .nblocks = 1}, bytes), 512);
+  EXPECT_EQ(on.driver->done().resets, 1u);
+  EXPECT_EQ(on.driver->done().aborts, 0u);
+}
+
 TEST(nvme_recovery, a_controller_that_is_gone_or_does_not_stop_is_an_error_at_once) {
   for (const bool gone : {true, false}) {
     rig on({.nblocks = 64, .ready_halves = 1}, watchful(1));

@@ -342,4 +342,13 @@ BUGS = (
         "blocks_of_each_group/0.are_those_of_a_model_in_memory",
         tsan=True,
     ),
+    Bug(
+        "nvme_reset_by_others_is_not_seen",
+        "a controller that the system has reset stays so until a command of it was given up",
+        "src/nvme/controller.cpp",
+        "|| (status & state::ready) == 0; }",
+        "; }",
+        "nvme_recovery_cpu",
+        "nvme_recovery.a_controller_that_others_reset_is_made_ready_again_at_once",
+    ),
 )
