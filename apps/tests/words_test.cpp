@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <new>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -286,6 +287,37 @@ TEST(found_segments, of_files_that_failed_are_gone_and_the_others_are_in_order) 
   EXPECT_EQ(rows.begins, (std::vector<std::uint64_t>{0, 1, 1, 3}));
   EXPECT_EQ(std::vector(rows.files.get(), rows.files.get() + 3), (std::vector<std::uint32_t>{0, 0, 2}));
   EXPECT_EQ(std::vector(rows.counts.get(), rows.counts.get() + 3), (std::vector<std::uint64_t>{5, 0x100000002, 1}));
+}
+
+// So many that the rows lie in large pages.
+TEST(found_segments, give_each_word_its_rows_also_of_many) {
+  constexpr std::uint32_t nfiles = 3000, nwords = 257;
+  std::vector<std::vector<record>> records(nfiles);
+  found all;
+  all.errors.resize(nfiles);
+  for (std::uint32_t file = 0; file < nfiles; ++file) {
+    for (std::uint32_t word = file % 3; word < nwords; word += 1 + file % 2) records[file].push_back({word, file + word + 1});
+    all.segments.push_back({0, file, static_cast<std::uint32_t>(records[file].size()), records[file].data()});
+  }
+  const word_rows rows = rows_of(all, nwords, 3);
+  ASSERT_GT(rows.nrows() * sizeof(std::uint64_t), std::uint64_t{4} << 20);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(rows.counts.get()) % (2 << 20), 0u);
+  std::uint64_t row = 0;
+  for (std::uint32_t word = 0; word < nwords; ++word) {
+    ASSERT_EQ(rows.begins[word], row);
+    for (std::uint32_t file = 0; file < nfiles; ++file) {
+      if (word < file % 3 || (word - file % 3) % (1 + file % 2) != 0) continue;
+      ASSERT_EQ(rows.files[row], file);
+      ASSERT_EQ(rows.counts[row++], file + word + 1);
+    }
+  }
+  EXPECT_EQ(rows.nrows(), row);
+}
+
+TEST(large_array, refuses_more_than_there_can_be) {
+  EXPECT_THROW(make_large_array<std::uint64_t>(~std::size_t{0} / 8), std::bad_alloc);
+  EXPECT_THROW(make_large_array<std::uint64_t>(~std::size_t{0} / 4), std::bad_alloc);
+  EXPECT_NE(make_large_array<std::uint64_t>(0).get(), nullptr);
 }
 
 TEST_F(words_in_trees, end_where_the_caller_says_so) {

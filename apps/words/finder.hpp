@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/large_array.hpp"
 #include "apps/words/dictionary.hpp"
 
 namespace gpufs::apps::words {
@@ -121,8 +122,8 @@ std::unique_ptr<finder> make_finder_cuda(const file_tree& tree, const find_optio
 // Of each word, the files that have it, in order: rows begins[w] to begins[w + 1].
 struct word_rows {
   std::vector<std::uint64_t> begins;
-  std::unique_ptr<std::uint32_t[]> files;
-  std::unique_ptr<std::uint64_t[]> counts;
+  large_array<std::uint32_t> files;
+  large_array<std::uint64_t> counts;
 
   std::uint64_t nrows() const { return begins.empty() ? 0 : begins.back(); }
 };

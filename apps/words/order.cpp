@@ -80,8 +80,8 @@ word_rows rows_of(const found& in_order, std::uint32_t nwords, unsigned nthreads
     }
   }
   rows.begins[nwords] = place;
-  rows.files = std::make_unique_for_overwrite<std::uint32_t[]>(place);
-  rows.counts = std::make_unique_for_overwrite<std::uint64_t[]>(place);
+  rows.files = make_large_array<std::uint32_t>(place);
+  rows.counts = make_large_array<std::uint64_t>(place);
   parallel_for(most, nparts, [&](std::size_t part) {
     go_through(
         part,
