@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <string>
+#include <cstdio>
 
 #include "../store/kept_descriptors.hpp"
 
@@ -14,7 +14,9 @@ namespace {
 
 // Opens what the descriptor names once more. By /proc, as a descriptor that was duplicated counts in the same place.
 unique_fd open_again(int shared) {
-  unique_fd fd(::open(("/proc/thread-self/fd/" + std::to_string(shared)).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/thread-self/fd/%d", shared);
+  unique_fd fd(::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat ours {
   }, theirs{};
   const bool is_same = fd.get() >= 0 && ::fstat(fd.get(), &ours) == 0 && ::fstat(shared, &theirs) == 0 &&
@@ -28,7 +30,7 @@ own_descriptors::own_descriptors(std::uint32_t nworkers) : all_(std::min(nworker
 
 own_descriptors::~own_descriptors() {
   for (const one& some : all_) {
-    if (some.fd.get() >= 0) store::give_descriptor_back();
+    if (some.fd.get() >= 0) store::give_descriptor_back(store::kept_for::further_reader);
   }
 }
 
@@ -39,7 +41,7 @@ int own_descriptors::of(std::uint32_t worker, int shared) {
     mine.was_opened = true;
     if (store::keep_descriptor(store::kept_for::further_reader)) {
       mine.fd = open_again(shared);
-      if (mine.fd.get() < 0) store::give_descriptor_back();
+      if (mine.fd.get() < 0) store::give_descriptor_back(store::kept_for::further_reader);
     }
   }
   return mine.fd.get() >= 0 ? mine.fd.get() : shared;

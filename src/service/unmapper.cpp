@@ -3,7 +3,7 @@
 
 #include <sys/prctl.h>
 
-#include <system_error>
+#include <exception>
 #include <utility>
 
 namespace gpufs::service {
@@ -22,8 +22,8 @@ void unmapper::take(std::unique_ptr<store::readable_mapping> mapping) {
     const std::scoped_lock hold(lock_);
     try {
       if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error&) {
-      return;  // `mapping` ends after `hold`
+    } catch (const std::exception&) {  // no thread, or no memory
+      return;                          // `mapping` ends after `hold`
     }
     mapping->next = std::move(first_);
     first_ = std::move(mapping);

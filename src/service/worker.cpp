@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker.hpp"
 
-#include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -32,15 +31,6 @@ const char* name_of(opcode op) {
   return i < std::size(names) ? names[i] : names[0];
 }
 
-// A load from a mapping whose file was cut raises SIGBUS. In a thread that blocks it, as those of the thread do that made the
-// mount, it kills the process.
-void allow_bus_errors() {
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGBUS);
-  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-}
-
 // Calls on an open file that may wait, and leave it open.
 bool is_on_file(opcode op) { return op == opcode::sync || op == opcode::truncate || op == opcode::extents; }
 
@@ -53,7 +43,6 @@ void worker::run() {
   const file_size_signal_held held;
   ::prctl(PR_SET_NAME, "gpufs-worker");
   core_.machine.stay_current();
-  allow_bus_errors();
   ::prctl(PR_SET_TIMERSLACK, 1000);  // ns: else short naps take 50 us longer
   if (for_tests::io_uring) {
     std::string why;

@@ -131,7 +131,7 @@ class worker {
   void end_read(std::uint32_t tag, std::int64_t result);
   void read_blocking(const work& w);
   void begin_rows(work& w, open_files::entry* file);
-  static store::readable_mapping* mapping_of(open_files::entry& file);
+  store::readable_mapping* mapping_of(open_files::entry& file);
   bool read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets);
   void read_rows(work w, std::span<const std::uint64_t> offsets);
   std::size_t begin_together(std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes, std::byte* to);
@@ -215,6 +215,7 @@ class worker {
   int reads_by_ = -1;
   own_descriptors* own_ = nullptr;
   std::uint32_t ncalls_ = 0;
+  bool allows_bus_errors_ = false;
   store::readable_mapping* pages_from_ = nullptr;
   std::vector<iovec> parts_;
   std::array<std::byte, 2048> between_{};  // receives bytes between rows

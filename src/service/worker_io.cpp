@@ -72,9 +72,6 @@ void worker::look_how_to_read(open_files::entry& file, std::uint32_t nreads) {
   const bool at_once = how == read_path::nowait || how == read_path::memory;
   if (!at_once || reads_by_ < 0 || file.remote || file.file->info().live || file.file->alignment() != 1) return;
   if (maps || file.mapping.load(std::memory_order_relaxed) != nullptr) pages_from_ = mapping_of(file);
-  if (maps && pages_from_ == nullptr && !file.has_no_mapping.load(std::memory_order_relaxed)) {
-    file.nreads.store(0, std::memory_order_relaxed);  // for some reason that may pass
-  }
   own_ = file.descriptors.load(std::memory_order_acquire);
   if (own_ == nullptr) {
     try {

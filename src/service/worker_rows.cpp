@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker's work on requests of rows (opcode::read_rows).
+#include <signal.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -7,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <utility>
 
 #include "../store/read_loop.hpp"
 #include "clock.hpp"
@@ -14,6 +17,15 @@
 
 namespace gpufs::service {
 namespace {
+
+// A load from a mapping whose file was cut raises SIGBUS. In a thread that blocks it, as those of the thread do that made the
+// mount, it kills the process.
+void allow_bus_errors() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGBUS);
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
 
 rows_left& left_of(work& w, std::span<const std::uint64_t> offsets) {
   if (!w.rows) {
@@ -79,6 +91,7 @@ store::readable_mapping* worker::mapping_of(open_files::entry& file) {
   if (file.has_no_mapping.load(std::memory_order_relaxed) || file.has_ended() || !store::readable_mapping::is_guarded()) {
     return nullptr;
   }
+  if (!std::exchange(allows_bus_errors_, true)) allow_bus_errors();
   store::readable_mapping* mapping = file.mapping.load(std::memory_order_acquire);
   if (mapping != nullptr) return mapping;
   const store::file_info& info = file.file->info();

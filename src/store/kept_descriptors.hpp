@@ -4,14 +4,14 @@
 
 namespace gpufs::store {
 
-// What a descriptor is for. A file's own may be among the first three quarters of the limit, so that the rest of the process has a
-// quarter; a further one of the same file among the first half, so that other files find some.
+// What a descriptor is for. All are among the first three quarters of the limit, so that the rest of the process has a quarter; and
+// no more than an eighth are further ones of the same file.
 enum class kept_for { file, further_reader };
 
 // Counts one more. False: there are enough, and it is not counted.
 bool keep_descriptor(kept_for what);
-// The same without a limit but the system's.
+// The same of a file without a limit but the system's.
 void keep_descriptor_anyway();
-void give_descriptor_back();
+void give_descriptor_back(kept_for what = kept_for::file);
 
 }  // namespace gpufs::store

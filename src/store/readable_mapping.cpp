@@ -12,9 +12,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <new>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -74,7 +74,8 @@ struct sigaction before;  // constant once our handler is set
 std::size_t page_nbytes;
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
-  const auto at = info->si_code > 0 ? reinterpret_cast<std::uintptr_t>(info->si_addr) : 0;  // else a process has sent it
+  const bool is_sent = info->si_code <= 0;  // by a process: no instruction has faulted
+  const auto at = is_sent ? 0 : reinterpret_cast<std::uintptr_t>(info->si_addr);
   if (std::atomic<bool>* const is_cut = at != 0 ? find(at) : nullptr) {
     const int was = errno;
     // Before the zeros are there, so that a thread that loads one and then looks sees it.
@@ -86,10 +87,13 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
   }
   if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(number, info, context);
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return before.sa_handler(number);
-  // The instruction runs again when we return, and then ends the process as it would have without us.
+  if (is_sent && before.sa_handler == SIG_IGN) return;
+  // The instruction runs again when we return, and then ends the process as it would have without us. So does a signal that was
+  // sent and is sent again.
   struct sigaction ends {};
   ends.sa_handler = SIG_DFL;
   ::sigaction(SIGBUS, &ends, nullptr);
+  if (is_sent) ::raise(SIGBUS);
 }
 
 // Sets the handler, once.
@@ -120,7 +124,7 @@ std::unique_ptr<readable_mapping> readable_mapping::of(int fd, std::size_t nbyte
   struct stat status {};
   struct statfs in {};
   if (fd < 0 || nbytes == 0 || ::fstat(fd, &status) != 0 || ::fstatfs(fd, &in) != 0) return nullptr;
-  if (static_cast<std::uint64_t>(status.st_blocks) * 512 < end) return nullptr;
+  if (static_cast<std::uint64_t>(status.st_size) < end || status.st_blocks * 512 < status.st_size) return nullptr;
   // hugetlbfs is not accepted: a small page cannot take the place of one of its pages.
   if (in.f_type != TMPFS_MAGIC && in.f_type != RAMFS_MAGIC) return nullptr;
   if (!is_guarded() || nmappings_.load(std::memory_order_relaxed) >= most) return nullptr;
@@ -147,7 +151,7 @@ readable_mapping::~readable_mapping() {
 // Of a large mapping: munmap(2) would do it alone, and keep all other calls that map memory waiting meanwhile, 0.65 s for 32 GiB.
 void readable_mapping::take_pages_out() const {
   constexpr std::size_t some = std::size_t{64} << 20, worth_a_thread = std::size_t{1} << 30;
-  if (nbytes_ <= some) return;
+  if (nbytes_ <= some || !was_loaded_.load(std::memory_order_relaxed)) return;
   auto* const from = static_cast<std::byte*>(memory_.get());
   std::atomic<std::size_t> next_begin{0};
   const auto take = [&] {
@@ -158,7 +162,7 @@ void readable_mapping::take_pages_out() const {
   std::array<std::thread, 3> helpers;
   try {
     for (std::size_t i = 0; i < helpers.size() && i < nbytes_ / worth_a_thread; ++i) helpers[i] = std::thread(take);
-  } catch (const std::system_error&) {  // then fewer do it
+  } catch (const std::exception&) {  // no thread, or no memory: then fewer do it
   }
   take();
   for (std::thread& helper : helpers) {
@@ -196,9 +200,10 @@ bool readable_mapping::gather(std::span<const std::uint64_t> offsets, std::size_
     const std::byte* const row = from + offsets[i];
     for (std::size_t b = 0; b < row_nbytes && b < most_asked; b += line) __builtin_prefetch(row + b);
   };
-  if (is_cut_.load(std::memory_order_relaxed)) return false;
+  if (!was_loaded_.load(std::memory_order_relaxed)) was_loaded_.store(true, std::memory_order_relaxed);
   for (std::size_t i = 0; i < nahead && i < offsets.size(); ++i) ask(i);
   for (std::size_t i = 0; i < offsets.size(); ++i) {
+    if (is_cut_.load(std::memory_order_relaxed)) return false;  // each load would get a page of zeros of its own
     if (i + nahead < offsets.size()) ask(i + nahead);
     std::memcpy(to + i * row_nbytes, from + offsets[i], row_nbytes);
   }

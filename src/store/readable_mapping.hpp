@@ -55,6 +55,7 @@ class readable_mapping {
   std::size_t begin_;   // where offset 0 is in it
   // How often pays() was asked about each block, up to reads_before_loads; a count may be lost. The first call makes them.
   std::atomic<std::atomic<std::uint8_t>*> nasked_{nullptr};
+  std::atomic<bool> was_loaded_{false};
   std::atomic<bool> is_cut_{false};               // written by the handler
   std::atomic<std::uintptr_t>* known_ = nullptr;  // the place in which the handler finds the mapping; 0 in it: the mapping has
                                                   // ended

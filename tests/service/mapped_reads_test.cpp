@@ -282,10 +282,38 @@ TEST(readable_mapping, of_a_part_of_a_file_counts_its_own_blocks) {
   EXPECT_EQ(ends[1], content(5, 5 * block - 1, 1)[0]);
 }
 
+// A hole is no part of a file's blocks, wherever the part that is mapped lies.
+TEST(readable_mapping, is_none_of_a_part_of_a_file_with_holes) {
+  const temp_dir dir(memory_directory());
+  const unique_fd fd(::open((dir / "a").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::ftruncate(fd.get(), 8 << 20), 0);
+  ASSERT_EQ(::posix_fallocate(fd.get(), 4 << 20, 4 << 20), 0);
+  EXPECT_EQ(store::readable_mapping::of(fd.get(), 2 << 20), nullptr);
+  ASSERT_EQ(::posix_fallocate(fd.get(), 0, 4 << 20), 0);
+  EXPECT_NE(store::readable_mapping::of(fd.get(), 2 << 20), nullptr);
+  EXPECT_EQ(store::readable_mapping::of(fd.get(), 9 << 20), nullptr);
+}
+
+// A signal that a process has sent ends this one, or does not, as without us.
+TEST(readable_mapping, passes_on_a_signal_that_was_sent) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const temp_dir dir(memory_directory());
+  dir.add("a", 8192, 1);
+  const auto map_and_send = [&](sighandler_t before) {
+    ::signal(SIGBUS, before);
+    const unique_fd fd(::open((dir / "a").c_str(), O_RDONLY | O_CLOEXEC));
+    const auto mapping = store::readable_mapping::of(fd.get(), 8192);
+    for (int i = 0; i < 2; ++i) ::kill(::getpid(), SIGBUS);
+    ::_exit(mapping != nullptr && store::readable_mapping::is_guarded() ? 42 : 1);
+  };
+  EXPECT_EXIT(map_and_send(SIG_DFL), testing::KilledBySignal(SIGBUS), "");
+  EXPECT_EXIT(map_and_send(SIG_IGN), testing::ExitedWithCode(42), "");
+}
+
 // --- The workers' descriptors ---------------------------------------------------------------------------------------------------
 
 // In a thread of its own, as each keeps the limit for a while.
-TEST(own_descriptors, take_half_of_the_limit_and_files_three_quarters) {
+TEST(own_descriptors, take_an_eighth_of_the_limit_and_all_three_quarters) {
   rlimit usual{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
   const temp_dir dir;
@@ -294,19 +322,19 @@ TEST(own_descriptors, take_half_of_the_limit_and_files_three_quarters) {
   std::thread([&] {
     const rlimit few{256, usual.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-    int nkept = 0;
-    const auto one_more = [&](store::kept_for what) { return store::keep_descriptor(what) && ++nkept != 0; };
-    while (one_more(store::kept_for::further_reader)) {
+    int nfurther = 0, nfiles = 0;
+    for (; store::keep_descriptor(store::kept_for::further_reader); ++nfurther) {
     }
-    EXPECT_LE(nkept, 128);
-    const int nbefore = nkept;
+    EXPECT_EQ(nfurther, 32);
     service::own_descriptors none(1);
     none.note(0, 1000);
     EXPECT_EQ(none.of(0, fd.get()), fd.get());
-    while (one_more(store::kept_for::file)) {
+    for (; store::keep_descriptor(store::kept_for::file); ++nfiles) {
     }
-    EXPECT_EQ(nkept - nbefore, 64);
-    for (; nkept != 0; --nkept) store::give_descriptor_back();
+    EXPECT_EQ(nfiles, 160);
+    for (; nfurther != 0; --nfurther) store::give_descriptor_back(store::kept_for::further_reader);
+    EXPECT_TRUE(store::keep_descriptor(store::kept_for::file));
+    for (++nfiles; nfiles != 0; --nfiles) store::give_descriptor_back();
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
   }).join();
 }
