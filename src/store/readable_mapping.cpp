@@ -170,7 +170,7 @@ void readable_mapping::take_pages_out() const {
   }
 }
 
-bool readable_mapping::pays(std::uint64_t offset, std::size_t nbytes) {
+bool readable_mapping::pays(std::uint64_t offset, std::size_t nbytes, std::uint8_t nreads) {
   std::atomic<std::uint8_t>* counts = nasked_.load(std::memory_order_acquire);
   if (counts == nullptr) {
     auto* const made = new (std::nothrow) std::atomic<std::uint8_t>[(nbytes_ >> block_shift) + 1] {};
@@ -186,7 +186,7 @@ bool readable_mapping::pays(std::uint64_t offset, std::size_t nbytes) {
   const std::uint64_t first = (begin_ + offset) >> block_shift, last = (begin_ + offset + nbytes - 1) >> block_shift;
   for (std::uint64_t block = first; block <= last; ++block) {
     const std::uint8_t n = counts[block].load(std::memory_order_relaxed);
-    if (n == reads_before_loads) continue;
+    if (n >= nreads) continue;
     counts[block].store(n + 1, std::memory_order_relaxed);
     all = false;
   }

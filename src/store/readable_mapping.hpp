@@ -33,17 +33,17 @@ class readable_mapping {
   // so the copies may be wrong; all later calls return false, too. Any thread.
   bool gather(std::span<const std::uint64_t> offsets, std::size_t row_nbytes, std::byte* to);
 
-  // Whether a copy of this part, which lies in the mapping, is cheaper by loads than by pread(2). The first loads of a block of 64
-  // KiB fault, and the system then maps the whole block; that costs about as much as loads save in three reads of 4 KiB. So the
-  // answer is yes where each block of the part was asked about `reads_before_loads` times before. Any thread.
-  bool pays(std::uint64_t offset, std::size_t nbytes);
+  // Whether a copy of this part, which lies in the mapping, is cheaper by loads than by pread(2). The first load of a block of 64
+  // KiB faults, and the system then maps the whole block; that costs about as much as loads save in some reads of 4 KiB, nreads. So
+  // the answer is yes where each block of the part was asked about nreads times before: then no more than twice what was needed is
+  // spent. Any thread.
+  bool pays(std::uint64_t offset, std::size_t nbytes, std::uint8_t nreads);
 
   std::unique_ptr<readable_mapping> next;  // for who keeps a list of some
 
  private:
   static constexpr std::uint32_t most = 1024;  // the system bounds the mappings of a process (vm.max_map_count)
   static constexpr unsigned block_shift = 16;  // what a kernel maps at a fault by default (fault_around_bytes)
-  static constexpr std::uint8_t reads_before_loads = 3;
 
   readable_mapping(unique_mmap memory, std::size_t nbytes, std::size_t begin);
   void take_pages_out() const;
@@ -53,7 +53,7 @@ class readable_mapping {
   unique_mmap memory_;  // from the begin of a block on
   std::size_t nbytes_;  // of it
   std::size_t begin_;   // where offset 0 is in it
-  // How often pays() was asked about each block, up to reads_before_loads; a count may be lost. The first call makes them.
+  // How often pays() was asked about each block, up to its nreads; a count may be lost. The first call makes them.
   std::atomic<std::atomic<std::uint8_t>*> nasked_{nullptr};
   std::atomic<bool> was_loaded_{false};
   std::atomic<bool> is_cut_{false};               // written by the handler

@@ -467,7 +467,7 @@ BUGS = (
         "last = (begin_ + offset + nbytes - 1) >> block_shift;",
         "last = first;",
         "service_test",
-        "readable_mapping.pays_from_the_fourth_read_of_each_block_on",
+        "readable_mapping.pays_once_each_block_was_read_often",
     ),
     Bug(
         "workers_block_what_their_maker_blocks",
