@@ -60,7 +60,7 @@ void worker::read_group() {
 // Decides how the next `nreads` reads of the file are done. Small files, and those of which little is read, get no mapping and no
 // descriptors of the workers', because to have them and to give them back costs as much as some reads.
 void worker::look_how_to_read(open_files::entry& file, std::uint32_t nreads) {
-  constexpr std::uint32_t often = 64;
+  const std::uint32_t often = for_tests::eager_loads.load(std::memory_order_relaxed) ? 1 : 64;
   reads_by_ = file.file->descriptor();
   bool maps = false;  // one thread, whose reads make them many; the others go on meanwhile
   if (file.nreads.load(std::memory_order_relaxed) < often) {
@@ -172,7 +172,8 @@ std::int64_t worker::read_at_once(const store::open_file& file, int fd, read_pat
 // takes 5 to 6. Calls of many threads take longest, so there loads pay sooner.
 bool worker::read_mapped(work& w) {
   const auto offset = static_cast<std::uint64_t>(w.offset);
-  const std::uint8_t nreads = core_.options.nworkers >= 8 ? 3 : 6;
+  const bool eager = for_tests::eager_loads.load(std::memory_order_relaxed);
+  const std::uint8_t nreads = eager ? 0 : core_.options.nworkers >= 8 ? 3 : 6;
   if (pages_from_ == nullptr || !pages_from_->pays(offset, w.nbytes, nreads)) return false;
   if (!pages_from_->gather({&offset, 1}, w.nbytes, payload_of(w))) return false;
   w.done = w.nbytes;

@@ -573,6 +573,7 @@ class service_fuzzer {
     const bool plain = (how & 2) != 0;
     const set_meanwhile<bool> io_uring(service::for_tests::io_uring, !plain);
     const set_meanwhile<bool> openat2_missing(store::openat2_missing, plain);
+    const set_meanwhile<bool> eager_loads(service::for_tests::eager_loads, !plain);
     auto& one = services_[how];
     if (one == nullptr) one = std::make_unique<fuzzed_service>(directory_, how);
     if (!one->run(in)) one.reset();
