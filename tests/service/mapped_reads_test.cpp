@@ -10,7 +10,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "../../src/service/own_descriptors.hpp"
 #include "../../src/simt/unique_fd.hpp"
@@ -222,6 +225,97 @@ TEST_P(mapped_reads, of_a_version_that_has_ended_fill_no_holes) {
   struct stat status {};
   ASSERT_EQ(::fstat(fd.get(), &status), 0);
   EXPECT_LE(status.st_blocks * 512, 65536) << "more than the first read's";
+}
+
+// Drawn programs: reads by several handles, beside what another program does to the files. An answer has the bytes of the version
+// that was opened, or is -ESTALE, and that only where something was changed since.
+TEST_P(mapped_reads, of_drawn_programs_have_their_versions_bytes) {
+  struct open_handle {
+    std::uint32_t number;
+    std::string name;
+    std::vector<std::byte> bytes;
+    bool may_be_stale = false;
+  };
+  std::uint64_t nread = 0, nstale = 0;
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    const set_meanwhile<bool> eager(service::for_tests::eager_loads, seed % 4 != 0);
+    const temp_dir dir(memory_directory());
+    std::map<std::string, std::vector<std::byte>> files;
+    std::vector<open_handle> open;
+    random_source draw(seed);
+    const auto write = [&](const std::string& name, std::uint64_t nbytes, std::uint64_t id) {
+      dir.add(name, nbytes, id);
+      files[name] = content(id, 0, nbytes);
+    };
+    const auto is_changed = [&](const std::string& name) {
+      for (open_handle& one : open) one.may_be_stale |= one.name == name;
+      let_file_times_pass();
+    };
+    for (const char* const name : {"a", "b"}) write(name, 1 + draw.below(300'000), draw.below(1000));
+    let_file_times_pass();
+    start(std::make_shared<store::posix_store>(dir.path()), {.nrings = 16, .nslots = 8});
+    for (int step = 0; step < 400; ++step) {
+      const std::string name = draw.below(2) == 0 ? "a" : "b";
+      const std::uint64_t what = draw.below(100);
+      const unique_fd fd(what >= 90 ? ::open((dir / name).c_str(), O_RDWR | O_CLOEXEC) : -1);
+      if (what < 6 && open.size() < 6) {
+        const auto got = client_->open(name);
+        ASSERT_EQ(got.result, 0);
+        open.push_back({got.handle, name, files[name]});
+      } else if (what < 9 && !open.empty()) {
+        const auto which = open.begin() + static_cast<std::ptrdiff_t>(draw.below(open.size()));
+        ASSERT_EQ(client_->close(which->number), 0);
+        open.erase(which);
+      } else if (what < 90 && !open.empty()) {
+        open_handle& by = open[draw.below(open.size())];
+        const std::uint64_t at = draw.below(by.bytes.size() + 10), asked = 1 + draw.below(page_nbytes);
+        const std::uint64_t n = at >= by.bytes.size() ? 0 : std::min<std::uint64_t>(asked, by.bytes.size() - at);
+        std::vector<std::byte> got;
+        const std::int64_t result =
+            client_->read(by.number, static_cast<std::int64_t>(at), static_cast<std::uint32_t>(asked), &got);
+        if (result == -ESTALE) {
+          ASSERT_TRUE(by.may_be_stale) << seed << ' ' << step;
+          ++nstale;
+          continue;
+        }
+        ASSERT_EQ(result, static_cast<std::int64_t>(n)) << seed << ' ' << step;
+        ASSERT_TRUE(std::equal(got.begin(), got.end(), by.bytes.begin() + static_cast<std::ptrdiff_t>(n == 0 ? 0 : at),
+                               by.bytes.begin() + static_cast<std::ptrdiff_t>(n == 0 ? 0 : at + n)))
+            << seed << ' ' << step;
+        ++nread;
+      } else if (what == 90) {  // bytes change in place
+        std::vector<std::byte>& now = files[name];
+        if (now.empty()) continue;
+        const std::uint64_t at = draw.below(now.size());
+        const auto bytes = content(draw.below(1000), 0, std::min<std::uint64_t>(9000, now.size() - at));
+        ASSERT_EQ(::pwrite(fd.get(), bytes.data(), bytes.size(), static_cast<off_t>(at)), static_cast<ssize_t>(bytes.size()));
+        std::copy(bytes.begin(), bytes.end(), now.begin() + static_cast<std::ptrdiff_t>(at));
+        is_changed(name);
+      } else if (what == 91 || what == 92) {  // the file is cut, or grows by a hole
+        const std::uint64_t nbytes = draw.below(300'000);
+        ASSERT_EQ(::ftruncate(fd.get(), static_cast<off_t>(nbytes)), 0);
+        files[name].resize(nbytes);
+        is_changed(name);
+      } else if (what == 93) {  // a hole
+        std::vector<std::byte>& now = files[name];
+        if (now.empty()) continue;
+        const std::uint64_t at = draw.below(now.size()), n = std::min<std::uint64_t>(100'000, now.size() - at);
+        ASSERT_EQ(::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at), static_cast<off_t>(n)),
+                  0);
+        std::fill_n(now.begin() + static_cast<std::ptrdiff_t>(at), n, std::byte{});
+        is_changed(name);
+      } else if (what == 94) {  // another file takes its place
+        write("new", 1 + draw.below(300'000), draw.below(1000));
+        std::filesystem::rename(dir / "new", dir / name);
+        files[name] = std::move(files["new"]);
+        is_changed(name);
+      }
+    }
+    client_.reset();
+    service_.reset();
+  }
+  EXPECT_GT(nread, 300u);
+  EXPECT_GT(nstale, 20u);
 }
 
 std::atomic<int> ntold{0};

@@ -487,4 +487,13 @@ BUGS = (
         "service_test",
         "*/mapped_reads.of_a_version_that_has_ended_fill_no_holes/pread",
     ),
+    Bug(
+        "loads_leave_out_the_last_byte",
+        "the last byte of what is copied from a mapping is what was there before",
+        "src/store/readable_mapping.cpp",
+        "std::memcpy(to + i * row_nbytes, from + offsets[i], row_nbytes);",
+        "std::memcpy(to + i * row_nbytes, from + offsets[i], row_nbytes - 1);",
+        "service_test",
+        "*/mapped_reads.of_drawn_programs_have_their_versions_bytes/pread",
+    ),
 )
