@@ -30,8 +30,8 @@ constexpr int most_resets = 3;  // in a row, of a controller that fails while it
 
 clock::time_point in(std::uint64_t ns) { return clock::now() + std::chrono::nanoseconds(ns); }
 
-// By the status of a controller that should run: it has failed, or somebody else has reset it (a function's reset by the system,
-// say), and then it knows no queue any more, and answers no abort.
+// By the status of a controller that should run: it has failed or is gone (all ones), or somebody else has reset it (a function's
+// reset by the system, say), and then it knows no queue any more, and answers no abort.
 bool has_stopped(std::uint32_t status) { return (status & state::fatal) != 0 || (status & state::ready) == 0; }
 
 }  // namespace
@@ -366,8 +366,10 @@ void controller::reset() {
 
 std::size_t controller::recover_locked() {
   if (done_.dead) return 0;
-  const std::uint32_t now = access_.read32(at::status);
-  if (now == state::gone || has_stopped(now)) {
+  if (const std::uint32_t now = access_.read32(at::status); has_stopped(now)) {
+    // Who resets a function has it for 100 ms (PCI Express, 6.6.2), and then writes its configuration back: what we write meanwhile
+    // may be lost.
+    if ((now & state::fatal) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     reset_locked();
     return 0;
   }
@@ -476,7 +478,7 @@ void controller::look_now_and_then() {
   while (!wakes_.wait_for(lock, std::chrono::nanoseconds(options_.look_every_ns), [this] { return ends_; })) {
     if (done_.dead) continue;
     try {
-      bool news = has_stopped(access_.read32(at::status));  // also of all ones
+      bool news = has_stopped(access_.read32(at::status));
       for (const auto& queue : queues_) news = queue->has_news() || news;
       if (news) recover_locked();
     } catch (const std::exception& error) {  // the device is lost, and its kernels

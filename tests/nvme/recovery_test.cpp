@@ -184,7 +184,7 @@ TEST(nvme_recovery, a_controller_that_has_failed_is_reset) {
 }
 
 // As the system does by a function's reset. No command of it waits for an abort.
-TEST(nvme_recovery, a_controller_that_others_reset_is_made_ready_again_at_once) {
+TEST(nvme_recovery, a_controller_that_others_reset_is_made_ready_again) {
   rig on({.nblocks = 64}, watchful(1));
   on.soft.write32(0x14, 0);  // CC.EN
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);

@@ -227,9 +227,7 @@ TEST(guest_files, are_read_until_the_program_is_killed) {
 // The kernel resets the function in the midst of reads: what was on the way ends with an error or comes after all, and no byte is
 // wrong.
 TEST(guest_files, are_right_or_an_error_while_the_function_is_reset) {
-  nvme::controller_options options = driver_options();
-  options.admin_timeout_ns = 2'000'000'000;  // for aborts, of which the controller knows nothing any more
-  const auto files = std::make_shared<store::nvme_store>(simt::this_platform(), take(), options);
+  const auto files = std::make_shared<store::nvme_store>(simt::this_platform(), take(), driver_options());
   mount_options o = small_cache(files);
   o.io_timeout = std::chrono::seconds(2);
   const mount fs("", o);

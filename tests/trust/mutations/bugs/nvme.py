@@ -349,6 +349,6 @@ BUGS = (
         "|| (status & state::ready) == 0; }",
         "; }",
         "nvme_recovery_cpu",
-        "nvme_recovery.a_controller_that_others_reset_is_made_ready_again_at_once",
+        "nvme_recovery.a_controller_that_others_reset_is_made_ready_again",
     ),
 )
