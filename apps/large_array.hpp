@@ -24,16 +24,11 @@ large_array<T> make_large_array(std::size_t n) {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
   constexpr std::size_t page = std::size_t{2} << 20;
   if (n > (~std::size_t{0} - page) / sizeof(T)) throw std::bad_alloc();
-  const std::size_t nbytes = n * sizeof(T);
-  if (nbytes < page) {
-    void* const few = std::malloc(nbytes == 0 ? 1 : nbytes);
-    if (few == nullptr) throw std::bad_alloc();
-    return large_array<T>(static_cast<T*>(few));
-  }
-  const std::size_t whole = (nbytes + page - 1) / page * page;
-  void* const memory = std::aligned_alloc(page, whole);
+  const std::size_t alignment = n * sizeof(T) < page ? 64 : page;
+  const std::size_t nbytes = (n * sizeof(T) / alignment + 1) * alignment;
+  void* const memory = std::aligned_alloc(alignment, nbytes);
   if (memory == nullptr) throw std::bad_alloc();
-  ::madvise(memory, whole, MADV_HUGEPAGE);  // else small pages
+  if (alignment == page) ::madvise(memory, nbytes, MADV_HUGEPAGE);  // else small pages
   return large_array<T>(static_cast<T*>(memory));
 }
 

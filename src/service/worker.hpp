@@ -132,6 +132,7 @@ class worker {
   void read_blocking(const work& w);
   void begin_rows(work& w, open_files::entry* file);
   store::readable_mapping* mapping_of(open_files::entry& file);
+  static store::readable_mapping* map(open_files::entry& file);
   bool read_mapped_rows(const work& w, std::span<const std::uint64_t> offsets);
   void read_rows(work w, std::span<const std::uint64_t> offsets);
   std::size_t begin_together(std::span<const std::uint64_t> offsets, std::uint32_t row_nbytes, std::byte* to);

@@ -76,7 +76,7 @@ void worker::look_how_to_read(open_files::entry& file, std::uint32_t nreads) {
   if (own_ == nullptr) {
     try {
       auto made = std::make_unique<own_descriptors>(core_.most_workers());
-      // As in mapping_of.
+      // As in map().
       if (file.descriptors.compare_exchange_strong(own_, made.get(), std::memory_order_acq_rel)) own_ = made.release();
     } catch (const std::bad_alloc&) {
       return;

@@ -86,14 +86,19 @@ void worker::note_missed_rows(const open_files::entry& file, std::span<const std
 
 // The file's mapping, which the first call makes; nullptr if it has none, or if loads from it are not safe now.
 store::readable_mapping* worker::mapping_of(open_files::entry& file) {
-  // Of a version that has ended, pages may be gone: a load would give them memory again. And another part of the program may have
-  // taken the signal.
-  if (file.has_no_mapping.load(std::memory_order_relaxed) || file.has_ended() || !store::readable_mapping::is_guarded()) {
-    return nullptr;
-  }
-  if (!std::exchange(allows_bus_errors_, true)) allow_bus_errors();
+  // Of a version that has ended, pages may be gone: a load would give them memory again.
+  if (file.has_no_mapping.load(std::memory_order_relaxed) || file.has_ended()) return nullptr;
   store::readable_mapping* mapping = file.mapping.load(std::memory_order_acquire);
-  if (mapping != nullptr) return mapping;
+  if (mapping == nullptr) {
+    mapping = map(file);
+  } else if (!store::readable_mapping::is_guarded()) {  // another part of the program has taken the signal since
+    mapping = nullptr;
+  }
+  if (mapping != nullptr && !std::exchange(allows_bus_errors_, true)) allow_bus_errors();
+  return mapping;
+}
+
+store::readable_mapping* worker::map(open_files::entry& file) {
   const store::file_info& info = file.file->info();
   const bool by_call = file.how.load(std::memory_order_relaxed) == read_path::call;
   try {
@@ -106,9 +111,10 @@ store::readable_mapping* worker::mapping_of(open_files::entry& file) {
       file.has_no_mapping.store(true, std::memory_order_relaxed);
       return nullptr;
     }
-    // Release: meets the acquire above, and that of the thread that closes the file. If another thread was first, its mapping
+    // Release: meets mapping_of's acquire, and that of the thread that closes the file. If another thread was first, its mapping
     // serves as well.
-    return file.mapping.compare_exchange_strong(mapping, made.get(), std::memory_order_acq_rel) ? made.release() : mapping;
+    store::readable_mapping* others = nullptr;
+    return file.mapping.compare_exchange_strong(others, made.get(), std::memory_order_acq_rel) ? made.release() : others;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
